@@ -1,0 +1,11 @@
+// andrea._core: one file a topic, no logic: convert, release the GIL, call.
+#include <nanobind/nanobind.h>
+
+#include "bindings/topics.h"
+
+NB_MODULE(_core, m) {
+  m.doc() = "The C++ engine of andrea";
+  m.attr("__version__") = ANDREA_VERSION;
+  andrea::init_errors(m);
+  andrea::init_tokenizer(m);
+}

@@ -1,0 +1,11 @@
+// What each topic file adds to the module.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace andrea {
+
+void init_errors(nanobind::module_& m);
+void init_tokenizer(nanobind::module_& m);
+
+}  // namespace andrea
