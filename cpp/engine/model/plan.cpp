@@ -1,0 +1,238 @@
+#include "engine/model/plan.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "engine/errors.h"
+#include "kernels/backend.h"
+
+namespace andrea {
+namespace {
+
+constexpr std::int64_t kAlignment = 256;  // bytes
+
+std::int64_t round_up(std::int64_t n) { return (n + kAlignment - 1) / kAlignment * kAlignment; }
+
+constexpr const char* kGroups[] = {"weights", "gradients", "moments",  "activations",
+                                   "logits",  "workspace", "sampling", "step"};
+
+}  // namespace
+
+const char* recompute_name(Recompute level) {
+  switch (level) {
+    case Recompute::kNothing:
+      return "nothing";
+    case Recompute::kCheap:
+      return "LayerNorm and GELU";
+    case Recompute::kLayer:
+      return "whole layers";
+  }
+  return "?";
+}
+
+Extent extent_of(const ModelShape& shape, std::int64_t batch) {
+  return {batch,         shape.context, shape.d_model,   shape.n_head,
+          shape.n_layer, shape.vocab,   shape.vocab_pad, shape.arena_size};
+}
+
+MemoryPlan::MemoryPlan(const ModelShape& shape, const PlanRequest& plan_request, const BackendNeeds& needs)
+    : request(plan_request) {
+  const std::int64_t act = needs.act_bytes;
+  const std::int64_t rows = request.batch * shape.context;
+  const std::int64_t d = shape.d_model;
+  constexpr std::int64_t kFloat = sizeof(float);
+
+  const auto add = [this](const std::string& name, const char* group, std::int64_t bytes) {
+    entries.push_back({name, group, bytes, device_bytes});
+    device_bytes += round_up(bytes);
+  };
+
+  add("params", "weights", shape.arena_size * kFloat);
+  if (act != kFloat) add("compute_weights", "weights", shape.n_matrix * act);
+  add("grads", "gradients", shape.arena_size * kFloat);
+  add("m", "moments", shape.arena_size * kFloat);
+  add("v", "moments", shape.arena_size * kFloat);
+
+  // Kept from forward to backward: once a layer, or once in all where the backward pass computes it again.
+  const bool cheap = request.recompute != Recompute::kNothing;
+  const bool whole = request.recompute == Recompute::kLayer;
+  const auto add_layers = [&](const std::string& name, std::int64_t bytes, bool shared) {
+    const std::int64_t copies = shared ? 1 : shape.n_layer;
+    for (std::int64_t l = 0; l < copies; ++l) add(name + "." + std::to_string(l), "activations", bytes);
+  };
+  add("residual", "activations", rows * d * act * (shape.n_layer + 1));  // input of each layer, and of LNf
+  add_layers("ln1", rows * d * act, cheap);
+  add_layers("qkv", rows * 3 * d * act, whole);
+  add_layers("lse", rows * shape.n_head * kFloat, whole);
+  add_layers("att", rows * d * act, whole);
+  add_layers("mid", rows * d * act, whole);  // residual stream between attention and MLP
+  add_layers("ln2", rows * d * act, cheap);
+  add_layers("h", rows * 4 * d * act, whole);
+  add_layers("g", rows * 4 * d * act, cheap);
+  add("ln_stats", "activations", rows * 2 * kFloat * (2 * shape.n_layer + 1));
+  add("lnf", "activations", rows * d * act);
+
+  add("logits", "logits", rows * shape.vocab_pad * act);
+  add("losses", "logits", rows * kFloat);
+
+  // Gradients of activations, shared by all layers.
+  add("d_residual", "workspace", rows * d * act);
+  add("d_branch", "workspace", rows * d * act);
+  add("d_qkv", "workspace", rows * 3 * d * act);
+  add("scratch", "workspace", needs.scratch_bytes);
+
+  add("kv_cache", "sampling", shape.n_layer * 2 * shape.context * d * act);
+  add("decode", "sampling", (2 + 1 + 3 + 1 + 4 + 4) * d * act + 2 * kFloat + 64 * 16);
+  add("decode_logits", "sampling", shape.vocab_pad * (act + kFloat));
+  add("decode_input", "sampling", 2 * sizeof(std::int32_t));
+
+  const std::int64_t step_rows = request.batch * request.micro_batches;
+  add("inputs", "step", step_rows * shape.context * 4);
+  add("targets", "step", step_rows * shape.context * 4);
+  add("row_losses", "step", step_rows * kFloat);
+  add("partials", "step", needs.grad_norm_partials * static_cast<std::int64_t>(sizeof(double)));
+  add("control", "step", sizeof(StepControl));
+  add("status", "step", sizeof(StepStatus));
+
+  host_bytes = request.steps_in_flight * (2 * step_rows * shape.context * 4 + step_rows * 4 + 4096) +
+               shape.vocab_pad * kFloat;
+}
+
+BackendNeeds backend_needs(const ModelShape& shape, std::int64_t batch, const Ops& ops) {
+  return {static_cast<std::int64_t>(ops.act_bytes()),
+          static_cast<std::int64_t>(ops.scratch_bytes(extent_of(shape, batch))),
+          ops.grad_norm_partials(shape.arena_size)};
+}
+
+const PlanEntry& MemoryPlan::entry(const std::string& name) const {
+  for (const PlanEntry& e : entries)
+    if (e.name == name) return e;
+  throw Error("the memory plan has no buffer \"" + name + "\"");
+}
+
+std::int64_t MemoryPlan::group_bytes(const std::string& group) const {
+  std::int64_t bytes = 0;
+  for (const PlanEntry& e : entries)
+    if (e.group == group) bytes += round_up(e.bytes);
+  return bytes;
+}
+
+std::string format_bytes(std::int64_t bytes) {
+  const double b = static_cast<double>(bytes);
+  char text[32];
+  if (b < 1024.0 * 1024.0)
+    std::snprintf(text, sizeof text, "%.1f KiB", b / 1024);
+  else if (b < 1024.0 * 1024.0 * 1024.0)
+    std::snprintf(text, sizeof text, "%.1f MiB", b / 1024 / 1024);
+  else
+    std::snprintf(text, sizeof text, "%.2f GiB", b / 1024 / 1024 / 1024);
+  return text;
+}
+
+std::int64_t parse_bytes(const std::string& text) {
+  static const std::map<std::string, double> kUnits = {
+      {"", 1},         {"B", 1},          {"KB", 1e3},       {"MB", 1e6},          {"GB", 1e9},
+      {"TB", 1e12},    {"KiB", 1024.},    {"MiB", 1048576.}, {"GiB", 1073741824.}, {"K", 1024.},
+      {"M", 1048576.}, {"G", 1073741824.}};
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  while (end != nullptr && *end == ' ') ++end;
+  const auto unit = kUnits.find(end == nullptr ? "?" : end);
+  if (end == text.c_str() || unit == kUnits.end() || !(value > 0) || value * unit->second > 9e18)
+    throw ConfigError("memory \"" + text +
+                      "\": write a size such as 24GB (10^9 bytes), 24GiB (2^30) or 800MB");
+  return static_cast<std::int64_t>(value * unit->second);
+}
+
+namespace {
+
+MemoryPlan plan_for(const ModelShape& shape, const PlanRequest& request, const Ops& ops) {
+  return {shape, request, backend_needs(shape, request.batch, ops)};
+}
+
+// Lowest level that fits, or false with `plan` the smallest there is.
+bool try_fit(const ModelShape& shape, PlanRequest request, const Ops& ops, std::int64_t available,
+             MemoryPlan* plan) {
+  for (const Recompute level : {Recompute::kNothing, Recompute::kCheap, Recompute::kLayer}) {
+    request.recompute = level;
+    *plan = plan_for(shape, request, ops);
+    if (plan->device_bytes <= available) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::int64_t largest_batch(const ModelShape& shape, PlanRequest request, const Ops& ops,
+                           std::int64_t available) {
+  MemoryPlan plan = plan_for(shape, request, ops);
+  const auto fits = [&](std::int64_t batch) {
+    request.batch = batch;
+    return try_fit(shape, request, ops, available, &plan);
+  };
+  if (!fits(1)) return 0;
+  std::int64_t low = 1, high = 2;
+  while (high < (std::int64_t{1} << 24) && fits(high)) low = high, high *= 2;
+  while (high - low > 1) {
+    const std::int64_t middle = low + (high - low) / 2;
+    (fits(middle) ? low : high) = middle;
+  }
+  return low;
+}
+
+MemoryPlan fit_plan(const ModelShape& shape, PlanRequest request, const Ops& ops, std::int64_t available) {
+  MemoryPlan plan = plan_for(shape, request, ops);
+  if (try_fit(shape, request, ops, available, &plan)) return plan;
+  const std::int64_t batch = largest_batch(shape, request, ops, available);
+  const std::string advice = batch > 0 ? "; the largest batch_size that fits is " + std::to_string(batch) +
+                                             " (raise micro_batches to keep the tokens of a step)"
+                                       : "; not even batch_size 1 fits: choose a smaller model or context";
+  throw OutOfMemory("the memory plan needs " + format_bytes(plan.device_bytes) + " at batch_size " +
+                        std::to_string(request.batch) + ", even with whole layers computed again; " +
+                        format_bytes(available) + " are available" + advice,
+                    static_cast<std::size_t>(plan.device_bytes), static_cast<std::size_t>(available));
+}
+
+std::string describe_plan(const ModelShape& shape, const MemoryPlan& plan, std::int64_t available) {
+  std::string text;
+  char line[160];
+  const auto put = [&](const char* name, const std::string& value, const std::string& note) {
+    std::snprintf(line, sizeof line, "  %-12s %12s   %s\n", name, value.c_str(), note.c_str());
+    text += line;
+  };
+  const std::int64_t tokens = plan.request.batch * plan.request.micro_batches * shape.context;
+  text += "Memory plan: " + std::to_string(shape.n_params) + " parameters, " +
+          precision_name(plan.request.precision) + ", " + std::to_string(plan.request.batch) + " x " +
+          std::to_string(shape.context) + " tokens x " + std::to_string(plan.request.micro_batches) +
+          " micro-batches = " + std::to_string(tokens) + " tokens a step\n";
+  for (const char* group : kGroups) put(group, format_bytes(plan.group_bytes(group)), "");
+  put("total", format_bytes(plan.device_bytes),
+      "available " + format_bytes(available) + "; computed again: " + recompute_name(plan.request.recompute));
+  put("host", format_bytes(plan.host_bytes), "staging of batches and results");
+  return text;
+}
+
+std::string plan_json(const ModelShape& shape, const MemoryPlan& plan, std::int64_t available,
+                      std::int64_t max_batch) {
+  nlohmann::json json;
+  json["n_params"] = shape.n_params;
+  json["precision"] = precision_name(plan.request.precision);
+  json["batch_size"] = plan.request.batch;
+  json["micro_batches"] = plan.request.micro_batches;
+  json["tokens_per_step"] = plan.request.batch * plan.request.micro_batches * shape.context;
+  json["recompute"] = static_cast<int>(plan.request.recompute);
+  json["device_bytes"] = plan.device_bytes;
+  json["host_bytes"] = plan.host_bytes;
+  json["available_bytes"] = available;
+  json["fits"] = plan.device_bytes <= available;
+  json["largest_batch_size"] = max_batch;
+  for (const char* group : kGroups) json["groups"][group] = plan.group_bytes(group);
+  for (const PlanEntry& e : plan.entries)
+    json["buffers"].push_back(
+        {{"name", e.name}, {"group", e.group}, {"bytes", e.bytes}, {"offset", e.offset}});
+  return json.dump();
+}
+
+}  // namespace andrea

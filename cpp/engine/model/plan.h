@@ -1,0 +1,82 @@
+// The memory plan: every byte the engine takes, known before the first allocation.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/model/shape.h"
+#include "kernels/ops.h"
+
+namespace andrea {
+
+/// What the backward pass computes again instead of keeping it. The results are the same bits at every level.
+enum class Recompute {
+  kNothing = 0,  ///< every activation is kept
+  kCheap = 1,    ///< LayerNorm outputs and GELU again
+  kLayer = 2,    ///< each layer's whole forward pass again, from its input
+};
+const char* recompute_name(Recompute level);
+
+/// What a plan is made for.
+struct PlanRequest {
+  std::int64_t batch = 1;  ///< B, rows of a micro-batch
+  std::int64_t micro_batches = 1;
+  Precision precision = Precision::kFp32;
+  std::int64_t steps_in_flight = 1;
+  Recompute recompute = Recompute::kNothing;
+};
+
+/// What a plan has to know of the back end.
+struct BackendNeeds {
+  std::int64_t act_bytes = 4;
+  std::int64_t scratch_bytes = 0;       ///< Ops::scratch_bytes for the extent
+  std::int64_t grad_norm_partials = 0;  ///< Ops::grad_norm_partials for the arena
+};
+BackendNeeds backend_needs(const ModelShape& shape, std::int64_t batch, const Ops& ops);
+
+/// A buffer of the arena.
+struct PlanEntry {
+  std::string name;
+  std::string group;  ///< weights, gradients, moments, activations, logits, sampling, workspace, step
+  std::int64_t bytes = 0;
+  std::int64_t offset = 0;  ///< in the one device allocation, aligned to 256 bytes
+};
+
+/// Device buffers in the order of the arena, and the host bytes beside them. A plan is pure arithmetic.
+class MemoryPlan {
+ public:
+  /// `scratch_bytes` as Ops::scratch_bytes says for this extent.
+  MemoryPlan(const ModelShape& shape, const PlanRequest& request, std::size_t act_bytes,
+             std::size_t scratch_bytes);
+
+  const PlanEntry& entry(const std::string& name) const;
+  std::int64_t group_bytes(const std::string& group) const;
+
+  PlanRequest request;
+  std::vector<PlanEntry> entries;
+  std::int64_t device_bytes = 0;  ///< the one allocation
+  std::int64_t host_bytes = 0;    ///< staging of batches and results
+};
+
+/// Extent of one micro-batch, for Ops::scratch_bytes.
+Extent extent_of(const ModelShape& shape, std::int64_t batch);
+
+/// "12.3 MiB", "1.40 GiB".
+std::string format_bytes(std::int64_t bytes);
+/// "24GB", "24 GiB", "800MB" or plain bytes; ConfigError otherwise. GB are 10^9, GiB 2^30.
+std::int64_t parse_bytes(const std::string& text);
+
+/// Finds the lowest recompute level at which the plan fits `available` bytes. OutOfMemory says what is
+/// needed, what is there, and the largest batch that fits. `ops` gives act_bytes and scratch_bytes.
+MemoryPlan fit_plan(const ModelShape& shape, PlanRequest request, const Ops& ops, std::int64_t available);
+/// Largest B that fits at any recompute level; 0 if not even one row does.
+std::int64_t largest_batch(const ModelShape& shape, PlanRequest request, const Ops& ops,
+                           std::int64_t available);
+
+/// The plan as lines for people, and as JSON.
+std::string describe_plan(const ModelShape& shape, const MemoryPlan& plan, std::int64_t available);
+std::string plan_json(const ModelShape& shape, const MemoryPlan& plan, std::int64_t available,
+                      std::int64_t largest_batch);
+
+}  // namespace andrea
