@@ -1,0 +1,88 @@
+"""`andrea data ...`: the commands of the data room. Errors are raised; the caller turns them into codes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from andrea.data.btok import TokenizerLike
+
+app = typer.Typer(help="Prepare, pack, inspect and verify training data.", no_args_is_help=True)
+console = Console(highlight=False, markup=False, soft_wrap=True)
+
+
+def load_tokenizer(path: Path) -> TokenizerLike:
+    """Load a trained tokenizer (`harris_segments.json`)."""
+    from andrea.tokenizer import Tokenizer
+
+    return Tokenizer.load(path)
+
+
+@app.command()
+def pack(
+    files: Annotated[list[Path], typer.Argument(help="Text, .jsonl or .py files (.gz and .zst too).")],
+    tokenizer: Annotated[Path, typer.Option("--tokenizer", help="harris_segments.json")],
+    out: Annotated[Path, typer.Option("--out", help="The .btok to write.")],
+    holdout: Annotated[float, typer.Option(help="Share of documents set aside in X.eval.btok.")] = 0.0,
+    context: Annotated[int | None, typer.Option(help="Most tokens a document [default: 1024].")] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Show examples of what was left out.")] = False,
+) -> None:
+    """Pack files into one .btok; long texts are cut at paragraph or sentence ends."""
+    from andrea.data.pack import held_out_path, pack_files
+
+    packed = pack_files(files, load_tokenizer(tokenizer), out, holdout, context)
+    parts = [(out, packed.train)]
+    if packed.eval is not None:
+        parts.append((held_out_path(out), packed.eval))
+    for name, head in parts:
+        console.print(
+            f"{name}: {head.n_docs:,} documents, {head.n_tokens:,} tokens, {head.n_bytes:,} bytes "
+            f"({head.n_bytes / head.n_tokens:.3f} bytes a token)"
+        )
+    for line in packed.tally.lines(explain):
+        console.print(line)
+
+
+@app.command()
+def inspect(
+    path: Annotated[Path, typer.Argument(metavar="X.btok")],
+    doc: Annotated[int | None, typer.Option("--doc", help="Show document N.")] = None,
+    sample: Annotated[int, typer.Option("--sample", help="Show K documents, evenly drawn.")] = 0,
+    stats: Annotated[bool, typer.Option("--stats", help="Show figures and the length histogram.")] = False,
+    tokenizer: Annotated[Path | None, typer.Option("--tokenizer", help="Needed to show text.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of --sample.")] = 0,
+) -> None:
+    """Verify a .btok and look inside. Without a tokenizer, documents show as ids."""
+    from andrea.data.btok import Btok
+    from andrea.data.inspect import document_text, find_tokenizer, sample_documents, stats_lines
+    from andrea.errors import ConfigError
+
+    packed = Btok(path)
+    found = tokenizer or find_tokenizer(path)
+    coder = load_tokenizer(found) if found else None
+    if coder is not None:
+        if tokenizer is None and coder.hash != packed.header.tokenizer_hash:
+            coder = None
+        else:
+            packed.check_tokenizer(coder)
+    wanted = sample_documents(packed, sample, seed)
+    if doc is not None:
+        if not 0 <= doc < len(packed):
+            raise ConfigError(f"{path}: document {doc} is not there; it has documents 0..{len(packed) - 1}")
+        wanted = [doc]
+    if stats or not wanted:
+        for line in stats_lines(packed):
+            console.print(line)
+    for number in wanted:
+        console.print(f"--- document {number}: {len(packed[number]):,} tokens")
+        console.print(
+            " ".join(map(str, packed[number].tolist()))
+            if coder is None
+            else document_text(packed, coder, number)
+        )
+    if wanted and coder is None:
+        console.print("(ids; give --tokenizer harris_segments.json to see text)")

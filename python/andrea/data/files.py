@@ -1,0 +1,65 @@
+"""Files that are whole or absent: temporary name, fsync, rename, fsync of the directory."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from andrea.errors import IoError
+
+
+def fsync_directory(directory: Path) -> None:
+    """Make a rename in `directory` durable."""
+    fd = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn an OSError of the block (disk full, no permission) into an IoError that names `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise IoError(
+            f"{path}: cannot write: {error.strerror or error}; nothing was left under the final name. "
+            "Free some space or choose another place, then run the same command again"
+        ) from error
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[IO[bytes]]:
+    """Open a temporary file beside `path`; on success it is synced and renamed, on failure removed."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with open(temporary, "wb") as out:
+                yield out
+                out.flush()
+                os.fsync(out.fileno())
+            os.replace(temporary, path)
+            fsync_directory(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Replace `path` by `content` in one durable step."""
+    with atomic_write(path) as out:
+        out.write(content)
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file in hex, read in blocks of 1 MiB."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as source:
+        while block := source.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
