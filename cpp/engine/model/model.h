@@ -50,32 +50,55 @@ class Model {
   void decode(std::int32_t id, std::int32_t position, float* logits);
 
  private:
-  struct Staging;
+  // Where the plan's buffers are: what one layer keeps from forward to backward ...
+  struct LayerBuffers {
+    act_t* input;  // [rows, d] residual stream before the layer
+    act_t *ln1, *qkv, *att, *mid, *ln2, *h, *g;
+    float *mean1, *rstd1, *mean2, *rstd2, *lse;
+  };
+  // ... and what a step in flight keeps on the host.
+  struct Staging {
+    std::int32_t *inputs, *targets;  // [micro_batches*B, T]
+    StepControl* control;
+    StepStatus* status;
+    float* row_losses;  // [micro_batches*B]
+  };
+
   template <class T>
-  T* buffer(const std::string& name, std::int64_t element = 0);
+  T* buffer(const std::string& name) const;
+  act_t* at(act_t* base, std::int64_t element) const;
   const act_t* weight(std::int64_t arena_offset) const;
+  const float* vector(std::int64_t arena_offset) const { return params_ + arena_offset; }
   float* gradient(std::int64_t arena_offset) const { return grads_ + arena_offset; }
-  act_t* layer_buffer(const char* name, std::int64_t layer);
+  void* take_host(std::int64_t bytes);
+  float* arena(Arena which) const;
 
   void forward(const std::int32_t* ids, std::int64_t B, std::int64_t T);
-  void forward_layer(std::int64_t layer, std::int64_t B, std::int64_t T, bool write_output);
+  void forward_layer(std::int64_t layer, std::int64_t B, std::int64_t T);
   void backward(const std::int32_t* ids, std::int64_t B, std::int64_t T, bool accumulate);
   void backward_layer(std::int64_t layer, std::int64_t B, std::int64_t T, bool accumulate);
-  act_t* residual(std::int64_t layer, std::int64_t rows_d = 0);
-  void refresh_compute_weights();
-  void stage_ids(const std::int32_t* ids, std::int64_t rows, std::int64_t T, std::int32_t* inputs,
-                 std::int32_t* targets) const;
+  void decode_layers();
+  void upload_rows(const std::int32_t* ids, std::int64_t B, std::int64_t width, std::int64_t T);
 
   ModelShape shape_;
   MemoryPlan plan_;
   Device& device_;
   Ops& ops_;
-  char* arena_ = nullptr;
-  float* params_ = nullptr;
-  act_t* compute_ = nullptr;  // 16-bit copies of the matrices; params_ itself in fp32
-  float* grads_ = nullptr;
+  char* arena_ = nullptr;  // the one device allocation
+  char* host_ = nullptr;   // the one host allocation
+  std::int64_t host_used_ = 0;
+  char* transfer_ = nullptr;  // plan.transfer_bytes of it
+
+  float *params_, *grads_, *m_, *v_;
+  act_t* compute_weights_;  // 16-bit copies of the matrices; null in fp32
+  std::vector<LayerBuffers> layers_;
+  act_t *output_, *lnf_, *logits_, *d_residual_, *d_branch_, *d_qkv_;
+  float *mean_f_, *rstd_f_, *losses_, *row_losses_, *logits_float_;
+  double* partials_;
+  std::int32_t *inputs_, *targets_;
+  StepControl* control_;
+  StepStatus* status_;
   std::vector<Staging> staging_;
-  float* host_logits_ = nullptr;
 };
 
 }  // namespace andrea

@@ -1,9 +1,11 @@
 #include "engine/model/plan.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "engine/errors.h"
 #include "kernels/backend.h"
@@ -75,6 +77,7 @@ MemoryPlan::MemoryPlan(const ModelShape& shape, const PlanRequest& plan_request,
   add("lnf", "activations", rows * d * act);
 
   add("logits", "logits", rows * shape.vocab_pad * act);
+  add("logits_float", "logits", std::min(rows, kLogitRows) * shape.vocab_pad * kFloat);
   add("losses", "logits", rows * kFloat);
 
   // Gradients of activations, shared by all layers.
@@ -83,10 +86,15 @@ MemoryPlan::MemoryPlan(const ModelShape& shape, const PlanRequest& plan_request,
   add("d_qkv", "workspace", rows * 3 * d * act);
   add("scratch", "workspace", needs.scratch_bytes);
 
+  // Generation has buffers of its own: one sequence, one token at a time.
   add("kv_cache", "sampling", shape.n_layer * 2 * shape.context * d * act);
-  add("decode", "sampling", (2 + 1 + 3 + 1 + 4 + 4) * d * act + 2 * kFloat + 64 * 16);
-  add("decode_logits", "sampling", shape.vocab_pad * (act + kFloat));
-  add("decode_input", "sampling", 2 * sizeof(std::int32_t));
+  for (const auto& [name, width] :
+       {std::pair{"x", 1}, {"mid", 1}, {"ln", 1}, {"qkv", 3}, {"att", 1}, {"h", 4}, {"g", 4}})
+    add(std::string("decode.") + name, "sampling", width * d * act);
+  add("decode.stats", "sampling", 2 * kFloat);
+  add("decode.logits", "sampling", shape.vocab_pad * act);
+  add("decode.logits_float", "sampling", shape.vocab_pad * kFloat);
+  add("decode.input", "sampling", 2 * sizeof(std::int32_t));
 
   const std::int64_t step_rows = request.batch * request.micro_batches;
   add("inputs", "step", step_rows * shape.context * 4);
@@ -96,8 +104,10 @@ MemoryPlan::MemoryPlan(const ModelShape& shape, const PlanRequest& plan_request,
   add("control", "step", sizeof(StepControl));
   add("status", "step", sizeof(StepStatus));
 
-  host_bytes = request.steps_in_flight * (2 * step_rows * shape.context * 4 + step_rows * 4 + 4096) +
-               shape.vocab_pad * kFloat;
+  const std::int64_t slot_bytes = round_up(2 * step_rows * shape.context * 4) + round_up(step_rows * kFloat) +
+                                  round_up(sizeof(StepControl)) + round_up(sizeof(StepStatus));
+  transfer_bytes = std::max<std::int64_t>(8 << 20, round_up(shape.vocab_pad * kFloat) + kAlignment);
+  host_bytes = request.steps_in_flight * slot_bytes + transfer_bytes;
 }
 
 BackendNeeds backend_needs(const ModelShape& shape, std::int64_t batch, const Ops& ops) {

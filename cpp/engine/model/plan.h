@@ -18,6 +18,9 @@ enum class Recompute {
 };
 const char* recompute_name(Recompute level);
 
+/// Rows of logits that leave the device at once.
+constexpr std::int64_t kLogitRows = 64;
+
 /// What a plan is made for.
 struct PlanRequest {
   std::int64_t batch = 1;  ///< B, rows of a micro-batch
@@ -46,17 +49,17 @@ struct PlanEntry {
 /// Device buffers in the order of the arena, and the host bytes beside them. A plan is pure arithmetic.
 class MemoryPlan {
  public:
-  /// `scratch_bytes` as Ops::scratch_bytes says for this extent.
-  MemoryPlan(const ModelShape& shape, const PlanRequest& request, std::size_t act_bytes,
-             std::size_t scratch_bytes);
+  /// `needs` for the request's batch.
+  MemoryPlan(const ModelShape& shape, const PlanRequest& request, const BackendNeeds& needs);
 
   const PlanEntry& entry(const std::string& name) const;
   std::int64_t group_bytes(const std::string& group) const;
 
   PlanRequest request;
   std::vector<PlanEntry> entries;
-  std::int64_t device_bytes = 0;  ///< the one allocation
-  std::int64_t host_bytes = 0;    ///< staging of batches and results
+  std::int64_t device_bytes = 0;    ///< the one allocation
+  std::int64_t host_bytes = 0;      ///< staging of batches and results, and:
+  std::int64_t transfer_bytes = 0;  ///< the host buffer that weights and logits travel through
 };
 
 /// Extent of one micro-batch, for Ops::scratch_bytes.
