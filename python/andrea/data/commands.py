@@ -19,7 +19,8 @@ def load_tokenizer(path: Path) -> TokenizerLike:
     """Load a trained tokenizer (`harris_segments.json`)."""
     from andrea.tokenizer import Tokenizer
 
-    return Tokenizer.load(path)
+    tokenizer: TokenizerLike = Tokenizer.load(path)
+    return tokenizer
 
 
 @app.command()
@@ -86,3 +87,12 @@ def inspect(
         )
     if wanted and coder is None:
         console.print("(ids; give --tokenizer harris_segments.json to see text)")
+
+
+@app.command()
+def demo(out: Annotated[Path, typer.Option("--out", help="Folder for the text files.")]) -> None:
+    """Write the sources of `make demo`: text that every machine with Python has."""
+    from andrea.data.demo import collect
+
+    for source in collect(out):
+        console.print(f"{source.path}: {source.documents:,} documents, {source.n_bytes:,} bytes")
