@@ -21,7 +21,18 @@ struct EngineOptions {
   std::string device = "auto";    ///< cpu, cuda, auto
   int threads = 0;                ///< CPU threads; 0: all cores of this process. Never changes the bits.
   std::int64_t memory_bytes = 0;  ///< budget for the plan; 0: what is free on the device now
+  std::function<void(const std::string&)> on_plan;  ///< sees the plan's text before anything is allocated
 };
+
+/// What a run would need, found without allocating anything and without opening data.
+struct PlanReport {
+  std::string text;  ///< for people
+  std::string json;
+  bool fits = false;
+};
+/// A precision that no device here has is planned too; its device's workspace is then left out, and the text
+/// says so.
+PlanReport plan_report(const Experiment& experiment, const EngineOptions& options);
 
 /// What one finished step says.
 struct StepReport {

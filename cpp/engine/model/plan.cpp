@@ -110,10 +110,12 @@ MemoryPlan::MemoryPlan(const ModelShape& shape, const PlanRequest& plan_request,
   host_bytes = request.steps_in_flight * slot_bytes + transfer_bytes;
 }
 
-BackendNeeds backend_needs(const ModelShape& shape, std::int64_t batch, const Ops& ops) {
-  return {static_cast<std::int64_t>(ops.act_bytes()),
-          static_cast<std::int64_t>(ops.scratch_bytes(extent_of(shape, batch))),
-          ops.grad_norm_partials(shape.arena_size)};
+NeedsOfBatch backend_needs(const ModelShape& shape, const Ops& ops) {
+  return [&shape, &ops](std::int64_t batch) {
+    return BackendNeeds{static_cast<std::int64_t>(ops.act_bytes()),
+                        static_cast<std::int64_t>(ops.scratch_bytes(extent_of(shape, batch))),
+                        ops.grad_norm_partials(shape.arena_size)};
+  };
 }
 
 const PlanEntry& MemoryPlan::entry(const std::string& name) const {
@@ -156,31 +158,23 @@ std::int64_t parse_bytes(const std::string& text) {
   return static_cast<std::int64_t>(value * unit->second);
 }
 
-namespace {
-
-MemoryPlan plan_for(const ModelShape& shape, const PlanRequest& request, const Ops& ops) {
-  return {shape, request, backend_needs(shape, request.batch, ops)};
-}
-
-// Lowest level that fits, or false with `plan` the smallest there is.
-bool try_fit(const ModelShape& shape, PlanRequest request, const Ops& ops, std::int64_t available,
-             MemoryPlan* plan) {
-  for (const Recompute level : {Recompute::kNothing, Recompute::kCheap, Recompute::kLayer}) {
+MemoryPlan closest_plan(const ModelShape& shape, PlanRequest request, const NeedsOfBatch& needs,
+                        std::int64_t available) {
+  const BackendNeeds backend = needs(request.batch);
+  for (const Recompute level : {Recompute::kNothing, Recompute::kCheap}) {
     request.recompute = level;
-    *plan = plan_for(shape, request, ops);
-    if (plan->device_bytes <= available) return true;
+    MemoryPlan plan(shape, request, backend);
+    if (plan.device_bytes <= available) return plan;
   }
-  return false;
+  request.recompute = Recompute::kLayer;
+  return {shape, request, backend};
 }
 
-}  // namespace
-
-std::int64_t largest_batch(const ModelShape& shape, PlanRequest request, const Ops& ops,
+std::int64_t largest_batch(const ModelShape& shape, PlanRequest request, const NeedsOfBatch& needs,
                            std::int64_t available) {
-  MemoryPlan plan = plan_for(shape, request, ops);
   const auto fits = [&](std::int64_t batch) {
     request.batch = batch;
-    return try_fit(shape, request, ops, available, &plan);
+    return closest_plan(shape, request, needs, available).device_bytes <= available;
   };
   if (!fits(1)) return 0;
   std::int64_t low = 1, high = 2;
@@ -192,10 +186,11 @@ std::int64_t largest_batch(const ModelShape& shape, PlanRequest request, const O
   return low;
 }
 
-MemoryPlan fit_plan(const ModelShape& shape, PlanRequest request, const Ops& ops, std::int64_t available) {
-  MemoryPlan plan = plan_for(shape, request, ops);
-  if (try_fit(shape, request, ops, available, &plan)) return plan;
-  const std::int64_t batch = largest_batch(shape, request, ops, available);
+MemoryPlan fit_plan(const ModelShape& shape, PlanRequest request, const NeedsOfBatch& needs,
+                    std::int64_t available) {
+  MemoryPlan plan = closest_plan(shape, request, needs, available);
+  if (plan.device_bytes <= available) return plan;
+  const std::int64_t batch = largest_batch(shape, request, needs, available);
   const std::string advice = batch > 0 ? "; the largest batch_size that fits is " + std::to_string(batch) +
                                              " (raise micro_batches to keep the tokens of a step)"
                                        : "; not even batch_size 1 fits: choose a smaller model or context";

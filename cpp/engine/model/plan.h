@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -36,7 +37,9 @@ struct BackendNeeds {
   std::int64_t scratch_bytes = 0;       ///< Ops::scratch_bytes for the extent
   std::int64_t grad_norm_partials = 0;  ///< Ops::grad_norm_partials for the arena
 };
-BackendNeeds backend_needs(const ModelShape& shape, std::int64_t batch, const Ops& ops);
+/// The same as a function of the batch.
+using NeedsOfBatch = std::function<BackendNeeds(std::int64_t batch)>;
+NeedsOfBatch backend_needs(const ModelShape& shape, const Ops& ops);
 
 /// A buffer of the arena.
 struct PlanEntry {
@@ -71,8 +74,12 @@ std::string format_bytes(std::int64_t bytes);
 std::int64_t parse_bytes(const std::string& text);
 
 /// Finds the lowest recompute level at which the plan fits `available` bytes. OutOfMemory says what is
-/// needed, what is there, and the largest batch that fits. `ops` gives act_bytes and scratch_bytes.
-MemoryPlan fit_plan(const ModelShape& shape, PlanRequest request, const Ops& ops, std::int64_t available);
+/// needed, what is there, and the largest batch that fits.
+/// The same without refusing: at the highest level, with device_bytes above `available`, where nothing fits.
+MemoryPlan closest_plan(const ModelShape& shape, PlanRequest request, const NeedsOfBatch& needs,
+                        std::int64_t available);
+MemoryPlan fit_plan(const ModelShape& shape, PlanRequest request, const NeedsOfBatch& needs,
+                    std::int64_t available);
 /// Largest B that fits at any recompute level; 0 if not even one row does.
 std::int64_t largest_batch(const ModelShape& shape, PlanRequest request, const Ops& ops,
                            std::int64_t available);

@@ -1,0 +1,388 @@
+#include "engine/model/engine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+
+#include "engine/errors.h"
+#include "engine/run/checkpoint_file.h"
+#include "engine/run/policy.h"
+
+namespace andrea {
+namespace {
+
+constexpr double kPi = 3.14159265358979323846;
+constexpr float kInitialLossScale = 32768;  // 2^15
+constexpr std::int32_t kGrowthInterval = 2000;
+
+BackendRequest backend_request(const Experiment& experiment, const EngineOptions& options) {
+  return {options.device, experiment.train.precision, experiment.train.allow_tf32, options.threads};
+}
+
+PlanRequest plan_request(const Experiment& experiment, int steps_in_flight) {
+  PlanRequest request;
+  request.batch = experiment.train.batch_size;
+  request.micro_batches = experiment.train.micro_batches;
+  request.precision = experiment.train.precision;
+  request.steps_in_flight = steps_in_flight;
+  return request;
+}
+
+double mean(const float* values, std::int64_t n) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < n; ++i) sum += values[i];
+  return sum / static_cast<double>(n);
+}
+
+}  // namespace
+
+double learning_rate(const TrainConfig& train, std::int64_t step) {
+  const double t = static_cast<double>(step);
+  const double cosine = train.lr.min + (train.lr.peak - train.lr.min) / 2 *
+                                           (1 + std::cos(kPi * t / static_cast<double>(train.steps)));
+  if (train.lr.warmup_steps <= 0) return cosine;
+  return cosine * std::min(1.0, (t + 1) / static_cast<double>(train.lr.warmup_steps));
+}
+
+PlanReport plan_report(const Experiment& experiment, const EngineOptions& options) {
+  const ModelShape shape(experiment.model);
+  // No device here may know the precision: then a CPU back end still knows the sizes that do not depend on
+  // it.
+  Backend backend;
+  std::string note;
+  try {
+    backend = make_backend(backend_request(experiment, options));
+  } catch (const Error& error) {
+    note = std::string("  (") + error.what() + "; planned without that device's workspace)\n";
+    Experiment plain = experiment;
+    plain.train.precision = Precision::kFp32;
+    EngineOptions on_cpu = options;
+    on_cpu.device = "cpu";
+    backend = make_backend(backend_request(plain, on_cpu));
+  }
+  NeedsOfBatch needs = backend_needs(shape, *backend.ops);
+  if (!note.empty())
+    needs = [&shape, &backend](std::int64_t) {
+      return BackendNeeds{2, 0, backend.ops->grad_norm_partials(shape.arena_size)};
+    };
+
+  const PlanRequest request = plan_request(experiment, backend.device->steps_in_flight());
+  const std::int64_t available = options.memory_bytes > 0
+                                     ? options.memory_bytes
+                                     : static_cast<std::int64_t>(backend.device->info().free_bytes);
+  const MemoryPlan plan = closest_plan(shape, request, needs, available);
+  const std::int64_t largest = largest_batch(shape, request, needs, available);
+  PlanReport report;
+  report.fits = plan.device_bytes <= available;
+  report.text = describe_plan(shape, plan, available) + note + "  " +
+                (report.fits ? "fits" : "DOES NOT FIT") + "; the largest batch_size that fits is " +
+                std::to_string(largest) + "\n";
+  report.json = plan_json(shape, plan, available, largest);
+  return report;
+}
+
+Engine::Engine(const Experiment& experiment, const EngineOptions& options)
+    : experiment_(experiment),
+      shape_(experiment.model),
+      backend_(make_backend(backend_request(experiment, options))) {
+  if (shape_.n_params > INT32_MAX)
+    throw ConfigError("model: " + std::to_string(shape_.n_params) +
+                      " parameters, but a checkpoint counts them in 32 bits (at most 2147483647)");
+  available_bytes_ =
+      options.memory_bytes > 0 ? options.memory_bytes : static_cast<std::int64_t>(device_info().free_bytes);
+  const PlanRequest request = plan_request(experiment_, steps_in_flight());
+  model_ =
+      std::make_unique<Model>(shape_, fit_plan(shape_, request, *backend_.ops, available_bytes_), backend_);
+  model_->set_arena(Model::Arena::kWeights, initial_parameters(shape_, experiment_.train.seed).data());
+  set_loss_scale(experiment_.train.precision == Precision::kFp16 ? kInitialLossScale : 1, 0);
+}
+
+Engine::~Engine() = default;
+
+std::int64_t Engine::rows_per_step() const {
+  return experiment_.train.batch_size * experiment_.train.micro_batches;
+}
+
+void Engine::check_ids(const std::int32_t* ids, std::int64_t n) const {
+  for (std::int64_t i = 0; i < n; ++i)
+    if (ids[i] < 0 || ids[i] >= shape_.vocab)
+      throw DataError("id " + std::to_string(ids[i]) + " at flat index " + std::to_string(i) +
+                      " is outside the vocabulary (0.." + std::to_string(shape_.vocab - 1) + ")");
+}
+
+void Engine::require_idle(const char* what) const {
+  if (!queued_.empty())
+    throw Error(std::string(what) + ": a training step is still queued; call finish_step() first");
+}
+
+// ---- training
+
+StepControl Engine::control_for(std::int64_t step) const {
+  const TrainConfig& train = experiment_.train;
+  const double t = static_cast<double>(step + 1);
+  StepControl control{};
+  control.learning_rate = static_cast<float>(learning_rate(train, step));
+  control.beta1 = static_cast<float>(train.adamw.beta1);
+  control.beta2 = static_cast<float>(train.adamw.beta2);
+  control.eps = static_cast<float>(train.adamw.eps);
+  control.weight_decay = static_cast<float>(train.adamw.weight_decay);
+  control.bias_correction1 = static_cast<float>(1 - std::pow(train.adamw.beta1, t));
+  control.bias_correction2 = static_cast<float>(1 - std::pow(train.adamw.beta2, t));
+  control.clip_norm = static_cast<float>(train.clip_norm);
+  control.loss_scale_growth_interval = train.precision == Precision::kFp16 ? kGrowthInterval : 0;
+  return control;
+}
+
+void Engine::queue_step(std::vector<Row> rows, const std::int32_t* ids) {
+  if (static_cast<int>(queued_.size()) >= steps_in_flight())
+    throw Error("queue_step: " + std::to_string(queued_.size()) +
+                " steps are queued already; call finish_step() first");
+  const std::int64_t step = steps_done_ + static_cast<std::int64_t>(queued_.size());
+  const int slot = static_cast<int>(step % steps_in_flight());
+  model_->queue_step(slot, ids, control_for(step));
+  queued_.push_back({step, slot, learning_rate(experiment_.train, step), std::move(rows)});
+}
+
+StepReport Engine::finish_step() {
+  if (queued_.empty()) throw Error("finish_step: no step is queued");
+  Queued queued = std::move(queued_.front());
+  queued_.pop_front();
+  std::vector<float> losses(static_cast<std::size_t>(rows_per_step()));
+  const StepStatus status = model_->read_step(queued.slot, losses.data());
+
+  StepReport report;
+  report.step = queued.step;
+  report.loss = static_cast<float>(mean(losses.data(), rows_per_step()));
+  report.grad_norm = status.grad_norm;
+  report.lr = queued.lr;
+  report.loss_scale = status.step_loss_scale;
+  report.applied = status.apply != 0;
+  report.scale_halved = status.scale_halved != 0;
+  report.rows = std::move(queued.rows);
+  for (std::size_t i = 0; i < report.rows.size(); ++i) report.rows[i].loss = losses[i];
+  steps_done_ = queued.step + 1;
+  loss_scale_ = status.loss_scale;
+  good_steps_ = status.good_steps;
+  last_step_loss_scale_ = status.step_loss_scale;
+  return report;
+}
+
+StepReport Engine::step() {
+  require_idle("step");
+  Loader& data = loader();
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(rows_per_step() * (shape_.context + 1)));
+  std::vector<Row> rows = data.next(steps_done_, rows_per_step(), ids.data());
+  queue_step(std::move(rows), ids.data());
+  return finish_step();
+}
+
+StepReport Engine::train_batch(const std::int32_t* ids) {
+  require_idle("train_batch");
+  check_ids(ids, rows_per_step() * (shape_.context + 1));
+  std::vector<Row> rows(static_cast<std::size_t>(rows_per_step()));
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    rows[i].step = steps_done_;
+    rows[i].row = static_cast<std::int64_t>(i);
+    rows[i].source = -1;
+  }
+  queue_step(std::move(rows), ids);
+  return finish_step();
+}
+
+// ---- data
+
+Loader& Engine::loader() {
+  if (loader_ != nullptr) return *loader_;
+  if (experiment_.data.sources.empty())
+    throw ConfigError(experiment_.origin +
+                      ": data.sources is empty; name at least one source, or use train_batch()");
+  std::vector<Loader::Source> sources;
+  for (const SourceConfig& config : experiment_.data.sources) {
+    BtokFile file(config.train);
+    if (file.vocab_size() != shape_.vocab)
+      throw DataError(config.train + ": packed for a vocabulary of " + std::to_string(file.vocab_size()) +
+                      " entries, but the model has " + std::to_string(shape_.vocab) +
+                      "; pack it with the tokenizer of this model, or set model.vocab_size");
+    if (!sources.empty() && file.tokenizer_hash() != sources[0].file.tokenizer_hash())
+      throw DataError(config.train + ": packed with another tokenizer than " + sources[0].file.path() +
+                      "; pack both with the same one");
+    file.verify(shape_.vocab);
+    sources.push_back({config.name, std::move(file)});
+  }
+  auto loader = std::make_unique<Loader>(std::move(sources), experiment_.train.seed, shape_.context);
+  if (experiment_.curriculum.policy == "ucb1_dice") {
+    loader->set_weights(std::vector<double>(loader->sources().size(), 1.0));
+  } else {
+    std::vector<SourceInfo> infos;
+    for (const Loader::Source& s : loader->sources())
+      infos.push_back({s.name, s.file.n_docs(), s.file.n_tokens(), s.file.n_bytes()});
+    loader->set_weights(make_constant_policy(experiment_, infos)->begin_phase(0, {}).weights);
+  }
+  loader_ = std::move(loader);
+  return *loader_;
+}
+
+void Engine::set_source_weights(const std::vector<std::pair<std::string, double>>& weights) {
+  Loader& data = loader();
+  std::vector<double> all = data.weights();
+  for (const auto& [name, weight] : weights) {
+    const auto source = std::find_if(data.sources().begin(), data.sources().end(),
+                                     [&name = name](const Loader::Source& s) { return s.name == name; });
+    if (source == data.sources().end())
+      throw ConfigError("set_source_weights: no source is named \"" + name + "\"");
+    all[static_cast<std::size_t>(source - data.sources().begin())] = weight;
+  }
+  data.set_weights(all);
+}
+
+// ---- looking
+
+void Engine::row_losses(const std::int32_t* ids, std::int64_t B, std::int64_t T, double* out) {
+  require_idle("loss");
+  if (T < 1 || T > shape_.context || B < 1)
+    throw ConfigError("loss: ids must be [B >= 1, T + 1] with T from 1 to " + std::to_string(shape_.context));
+  check_ids(ids, B * (T + 1));
+  const std::int64_t batch = plan().request.batch;
+  std::vector<float> losses(static_cast<std::size_t>(std::min(B, batch) * T));
+  for (std::int64_t row = 0; row < B; row += batch) {
+    const std::int64_t n = std::min(batch, B - row);
+    model_->losses(ids + row * (T + 1), n, T, losses.data());
+    for (std::int64_t i = 0; i < n; ++i) out[row + i] = mean(losses.data() + i * T, T);
+  }
+}
+
+double Engine::loss(const std::int32_t* ids, std::int64_t B, std::int64_t T) {
+  std::vector<double> rows(static_cast<std::size_t>(std::max<std::int64_t>(B, 0)));
+  row_losses(ids, B, T, rows.data());
+  return std::accumulate(rows.begin(), rows.end(), 0.0) / static_cast<double>(B);
+}
+
+void Engine::logits(const std::int32_t* ids, std::int64_t B, std::int64_t T, float* out) {
+  require_idle("logits");
+  if (T < 1 || T > shape_.context || B < 1)
+    throw ConfigError("logits: ids must be [B >= 1, T] with T from 1 to " + std::to_string(shape_.context));
+  check_ids(ids, B * T);
+  const std::int64_t batch = plan().request.batch;
+  for (std::int64_t row = 0; row < B; row += batch)
+    model_->logits(ids + row * T, std::min(batch, B - row), T, out + row * T * shape_.vocab);
+}
+
+std::vector<std::int32_t> Engine::generate(const std::vector<std::int32_t>& prompt, std::int64_t n,
+                                           const Sampling& sampling,
+                                           const std::function<bool(std::int32_t)>& keep_going) {
+  require_idle("generate");
+  check_ids(prompt.data(), static_cast<std::int64_t>(prompt.size()));
+  std::vector<std::int32_t> ids;
+  if (shape_.vocab > kBos) ids.push_back(kBos);
+  ids.insert(ids.end(), prompt.begin(), prompt.end());
+  if (ids.empty())
+    throw ConfigError("generate: this vocabulary has no BOS (256), so the prompt must not be empty");
+  const std::size_t begin = ids.size();
+
+  const std::int64_t context = shape_.context, keep = std::max<std::int64_t>(1, context / 2);
+  std::vector<float> logits(static_cast<std::size_t>(shape_.vocab));
+  std::int64_t position = 0;
+  std::size_t next = 0;  // first id the cache does not hold
+  for (std::int64_t i = 0; i < n; ++i) {
+    if (static_cast<std::int64_t>(ids.size() - next) + position > context) {
+      position = 0;
+      next = ids.size() -
+             static_cast<std::size_t>(std::min<std::int64_t>(keep, static_cast<std::int64_t>(ids.size())));
+    }
+    for (; next < ids.size(); ++next) {
+      model_->decode(ids[next], static_cast<std::int32_t>(position++), logits.data());
+      // A long prompt must be as interruptible as the tokens after it.
+      if (next + 1 < ids.size() && keep_going && !keep_going(-1))
+        return {ids.begin() + static_cast<std::ptrdiff_t>(begin), ids.end()};
+    }
+    ids.push_back(choose_token(logits.data(), shape_.vocab, sampling, static_cast<std::uint64_t>(i), ids));
+    if (keep_going && !keep_going(ids.back())) break;
+  }
+  return {ids.begin() + static_cast<std::ptrdiff_t>(begin), ids.end()};
+}
+
+// ---- parameters and checkpoints
+
+std::vector<float> Engine::get_tensor(Model::Arena which, const std::string& name) {
+  require_idle("parameters");
+  const ParamSpec& spec = shape_.param(name);
+  std::vector<float> arena(static_cast<std::size_t>(shape_.arena_size));
+  model_->get_arena(which, arena.data());
+  const auto begin = arena.begin() + static_cast<std::ptrdiff_t>(spec.offset);
+  return {begin, begin + static_cast<std::ptrdiff_t>(spec.size())};
+}
+
+std::vector<float> Engine::get_parameter(const std::string& name) {
+  return get_tensor(Model::Arena::kWeights, name);
+}
+
+std::vector<float> Engine::get_gradient(const std::string& name) {
+  std::vector<float> gradient = get_tensor(Model::Arena::kGradients, name);
+  // Stored gradients carry the loss scale of their step, a power of two.
+  for (float& g : gradient) g /= last_step_loss_scale_;
+  return gradient;
+}
+
+void Engine::set_parameters(const std::vector<std::pair<std::string, std::vector<float>>>& tensors) {
+  require_idle("load_parameters");
+  for (const auto& [name, values] : tensors) {
+    const ParamSpec& spec = shape_.param(name);
+    if (static_cast<std::int64_t>(values.size()) != spec.size())
+      throw ConfigError("load_parameters: " + name + " has " + std::to_string(spec.size()) + " values, " +
+                        std::to_string(values.size()) + " were given");
+  }
+  std::vector<float> arena(static_cast<std::size_t>(shape_.arena_size));
+  model_->get_arena(Model::Arena::kWeights, arena.data());
+  for (const auto& [name, values] : tensors)
+    std::copy(values.begin(), values.end(),
+              arena.begin() + static_cast<std::ptrdiff_t>(shape_.param(name).offset));
+  model_->set_arena(Model::Arena::kWeights, arena.data());
+}
+
+Engine::Weights Engine::export_weights() {
+  require_idle("export_weights");
+  Weights out;
+  std::vector<float> arena(static_cast<std::size_t>(shape_.arena_size));
+  const std::pair<Model::Arena, std::vector<float>*> parts[] = {
+      {Model::Arena::kWeights, &out.weights}, {Model::Arena::kM, &out.m}, {Model::Arena::kV, &out.v}};
+  for (const auto& [which, file] : parts) {
+    model_->get_arena(which, arena.data());
+    file->resize(static_cast<std::size_t>(shape_.n_params));
+    arena_to_file(shape_, arena.data(), file->data());
+  }
+  return out;
+}
+
+void Engine::import_weights(const Weights& in, std::int64_t steps_done) {
+  require_idle("import_weights");
+  std::vector<float> arena(static_cast<std::size_t>(shape_.arena_size));
+  const std::pair<Model::Arena, const std::vector<float>*> parts[] = {
+      {Model::Arena::kWeights, &in.weights}, {Model::Arena::kM, &in.m}, {Model::Arena::kV, &in.v}};
+  for (const auto& [which, file] : parts) {
+    file_to_arena(shape_, file->data(), arena.data());
+    model_->set_arena(which, arena.data());
+  }
+  steps_done_ = steps_done;
+}
+
+void Engine::save(const std::string& path) {
+  const Weights w = export_weights();
+  write_checkpoint(path, static_cast<std::int32_t>(steps_done_), static_cast<std::int32_t>(shape_.n_params),
+                   w.weights.data(), w.m.data(), w.v.data());
+}
+
+void Engine::load(const std::string& path) {
+  Weights w;
+  const CheckpointHeader header =
+      read_checkpoint(path, static_cast<std::int32_t>(shape_.n_params), &w.weights, &w.m, &w.v, nullptr);
+  import_weights(w, header.step);
+}
+
+void Engine::set_loss_scale(float scale, std::int32_t good_steps) {
+  model_->set_loss_scale(scale, good_steps);
+  loss_scale_ = scale;
+  good_steps_ = good_steps;
+}
+
+}  // namespace andrea
