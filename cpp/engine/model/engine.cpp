@@ -92,8 +92,9 @@ Engine::Engine(const Experiment& experiment, const EngineOptions& options)
   available_bytes_ =
       options.memory_bytes > 0 ? options.memory_bytes : static_cast<std::int64_t>(device_info().free_bytes);
   const PlanRequest request = plan_request(experiment_, steps_in_flight());
-  model_ =
-      std::make_unique<Model>(shape_, fit_plan(shape_, request, *backend_.ops, available_bytes_), backend_);
+  const MemoryPlan plan = fit_plan(shape_, request, backend_needs(shape_, *backend_.ops), available_bytes_);
+  if (options.on_plan) options.on_plan(describe_plan(shape_, plan, available_bytes_));
+  model_ = std::make_unique<Model>(shape_, plan, backend_);
   model_->set_arena(Model::Arena::kWeights, initial_parameters(shape_, experiment_.train.seed).data());
   set_loss_scale(experiment_.train.precision == Precision::kFp16 ? kInitialLossScale : 1, 0);
 }

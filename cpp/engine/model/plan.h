@@ -81,7 +81,7 @@ MemoryPlan closest_plan(const ModelShape& shape, PlanRequest request, const Need
 MemoryPlan fit_plan(const ModelShape& shape, PlanRequest request, const NeedsOfBatch& needs,
                     std::int64_t available);
 /// Largest B that fits at any recompute level; 0 if not even one row does.
-std::int64_t largest_batch(const ModelShape& shape, PlanRequest request, const Ops& ops,
+std::int64_t largest_batch(const ModelShape& shape, PlanRequest request, const NeedsOfBatch& needs,
                            std::int64_t available);
 
 /// The plan as lines for people, and as JSON.
