@@ -35,6 +35,8 @@ struct RunState {
   std::int64_t gate_failures = 0;  ///< coherence failures in a row
   bool stopped_by_gate = false;
   bool finished = false;
+  bool edge_pending =
+      false;  ///< evaluation and samples due at `step` were put off by a signal: do them first
   std::int64_t not_reproducible_from =
       -1;  ///< step from which a proxy fault makes the run unrepeatable; -1: none
   std::vector<std::pair<std::string, std::int64_t>> history_bytes;  ///< file name, length at this step
