@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +11,8 @@
 #include "engine/run/run_state.h"
 
 namespace andrea {
+
+class PosixFile;
 
 /// step_000100 and so on; more digits when they are needed.
 std::string step_stem(std::int64_t step);
@@ -57,7 +60,7 @@ class RunDirectory {
  private:
   std::string path_;
   std::string name_;
-  int lock_ = -1;
+  std::unique_ptr<PosixFile> lock_;
 };
 
 }  // namespace andrea

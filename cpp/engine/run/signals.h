@@ -2,6 +2,8 @@
 // else.
 #pragma once
 
+#include <signal.h>
+
 namespace andrea {
 
 /// What was asked for since the last call to take_*.
@@ -22,6 +24,9 @@ class SignalHandlers {
   ~SignalHandlers();
   SignalHandlers(const SignalHandlers&) = delete;
   SignalHandlers& operator=(const SignalHandlers&) = delete;
+
+ private:
+  struct sigaction previous_[3];
 };
 
 }  // namespace andrea
