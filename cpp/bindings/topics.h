@@ -7,5 +7,8 @@ namespace andrea {
 
 void init_errors(nanobind::module_& m);
 void init_tokenizer(nanobind::module_& m);
+void init_files(nanobind::module_& m);
+void init_engine(nanobind::module_& m);
+void init_trainer(nanobind::module_& m);
 
 }  // namespace andrea

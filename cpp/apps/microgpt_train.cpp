@@ -1,0 +1,83 @@
+// microgpt_train: an experiment trained without Python. Parse, build, run, exit code.
+#include <cstdio>
+#include <exception>
+#include <optional>
+
+#include "apps/command_line.h"
+#include "apps/progress_lines.h"
+#include "apps/text_codec.h"
+#include "engine/errors.h"
+#include "engine/run/signals.h"
+
+namespace andrea {
+namespace {
+
+int train(const CommandLine& line) {
+  Experiment experiment = load_experiment(line.config);
+  if (line.precision) experiment.train.precision = *line.precision;
+  if (line.seed) experiment.train.seed = *line.seed;
+
+  if (line.plan) {
+    const PlanReport plan = plan_report(experiment, line.engine);
+    std::printf("%s", plan.text.c_str());
+    return static_cast<int>(plan.fits ? ExitCode::kFinished : ExitCode::kBadConfig);
+  }
+
+  const SignalHandlers handlers;
+  std::optional<Tokenizer> tokenizer;
+  std::optional<TextCodec> codec;
+  if (!experiment.data.tokenizer.empty()) {
+    tokenizer.emplace(Tokenizer::load(experiment.data.tokenizer));
+    codec.emplace(text_codec(*tokenizer, experiment));
+  }
+  EngineOptions options = line.engine;
+  if (!line.quiet)
+    options.on_plan = [](const std::string& text) {
+      std::printf("%s", text.c_str());
+      std::fflush(stdout);
+    };
+  Engine engine(experiment, options);
+  if (!line.quiet && !engine.note().empty()) std::printf("%s\n", engine.note().c_str());
+
+  ProgressLines lines(line.quiet);
+  TrainerHooks hooks;
+  hooks.on_progress = [&](const Progress& progress) { lines.progress(progress); };
+  hooks.on_event = [&](const Event& event) {
+    if (event.kind != "plan") lines.event(event);  // it stands above already
+  };
+  Trainer trainer(engine, line.trainer, codec ? &*codec : nullptr, hooks);
+  return static_cast<int>(trainer.run());
+}
+
+int complain(ExitCode code, const std::exception& error) {
+  std::fprintf(stderr, "microgpt_train: %s\n", error.what());
+  return static_cast<int>(code);
+}
+
+int run(int argc, char** argv) {
+  try {
+    const CommandLine line = parse_command_line(argc, argv);
+    if (line.help) return std::printf("%s", usage_text().c_str()), 0;
+    if (line.version) return std::printf("microgpt_train %s\n", ANDREA_VERSION), 0;
+    return train(line);
+  } catch (const UsageError& error) {
+    return complain(ExitCode::kUsage, error);
+  } catch (const ConfigError& error) {
+    return complain(ExitCode::kBadConfig, error);
+  } catch (const OutOfMemory& error) {
+    return complain(ExitCode::kBadConfig, error);
+  } catch (const DataError& error) {
+    return complain(ExitCode::kBadData, error);
+  } catch (const CheckpointError& error) {
+    return complain(ExitCode::kBadData, error);
+  } catch (const IoError& error) {
+    return complain(ExitCode::kIo, error);
+  } catch (const std::exception& error) {
+    return complain(ExitCode::kInternal, error);
+  }
+}
+
+}  // namespace
+}  // namespace andrea
+
+int main(int argc, char** argv) { return andrea::run(argc, argv); }

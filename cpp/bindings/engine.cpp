@@ -1,0 +1,350 @@
+// andrea.Engine: steps, losses, logits, parameters, checkpoints and generation for Python.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdio>
+#include <memory>
+#include <utility>
+
+#include "bindings/arrays.h"
+#include "bindings/locked_engine.h"
+#include "bindings/topics.h"
+#include "engine/errors.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace andrea {
+namespace {
+
+using Lock = std::lock_guard<std::recursive_mutex>;
+
+// Runs `work` without the GIL and with the engine's lock.
+template <class Work>
+auto alone(LockedEngine& self, const Work& work) {
+  const nb::gil_scoped_release unlocked;
+  const Lock lock(self.mutex);
+  return work(self.engine);
+}
+
+// Threads and bytes as Python gives them: None is the default, numbers must make sense.
+EngineOptions engine_options(const std::string& device, std::optional<int> threads, nb::handle memory) {
+  EngineOptions options;
+  options.device = device;
+  if (threads) {
+    if (*threads < 1) throw ConfigError("threads: must be 1 or more, is " + std::to_string(*threads));
+    options.threads = *threads;
+  }
+  if (!memory.is_none()) {
+    options.memory_bytes = nb::isinstance<nb::str>(memory) ? parse_bytes(nb::cast<std::string>(memory))
+                                                           : nb::cast<std::int64_t>(memory);
+    if (options.memory_bytes < 1) throw ConfigError("memory: must be a positive number of bytes");
+  }
+  return options;
+}
+
+// An Experiment, or the path of one.
+Experiment read_experiment(nb::handle given, const std::optional<std::string>& precision,
+                           std::optional<std::uint32_t> seed) {
+  Experiment experiment;
+  if (nb::isinstance<Experiment>(given)) {
+    experiment = nb::cast<const Experiment&>(given);
+  } else {
+    const nb::object path = nb::module_::import_("os").attr("fspath")(given);
+    experiment = load_experiment(nb::cast<std::string>(path));
+  }
+  if (precision) experiment.train.precision = parse_precision(*precision);
+  if (seed) experiment.train.seed = *seed;
+  return experiment;
+}
+
+nb::object parse_json(const std::string& text) {
+  return nb::module_::import_("json").attr("loads")(nb::str(text.c_str(), text.size()));
+}
+
+std::vector<std::int64_t> tensor_shape(const ParamSpec& spec) {
+  if (spec.is_vector) return {spec.cols};
+  return {spec.rows, spec.cols};
+}
+
+// {name: array} in canonical order, read by `get` without the GIL.
+nb::dict tensors(LockedEngine& self, std::vector<float> (Engine::*get)(const std::string&)) {
+  std::vector<std::pair<const ParamSpec*, std::vector<float>>> read;
+  alone(self, [&](Engine& engine) {
+    for (const ParamSpec& spec : engine.shape().params) read.emplace_back(&spec, (engine.*get)(spec.name));
+  });
+  nb::dict result;
+  for (auto& [spec, values] : read)
+    result[spec->name.c_str()] = to_numpy(std::move(values), tensor_shape(*spec));
+  return result;
+}
+
+void load_parameters(LockedEngine& self, const nb::dict& given) {
+  std::vector<std::pair<std::string, std::vector<float>>> values;
+  for (const auto& [key, array] : given) {
+    const auto name = nb::cast<std::string>(key);
+    values.emplace_back(name, read_floats(array, tensor_shape(self.engine.shape().param(name)), name));
+  }
+  alone(self, [&](Engine& engine) { engine.set_parameters(values); });
+}
+
+StepReport train_batch(LockedEngine& self, nb::handle ids) {
+  const IdArray rows = read_rows(ids, "train_batch");
+  const std::int64_t n = self.engine.rows_per_step();
+  const std::int64_t width = self.engine.shape().context + 1;
+  if (rows.shape[0] != n || rows.shape[1] != width)
+    throw nb::value_error(("train_batch: ids must be [micro_batches*batch_size, context+1] = [" +
+                           std::to_string(n) + ", " + std::to_string(width) + "], are [" +
+                           std::to_string(rows.shape[0]) + ", " + std::to_string(rows.shape[1]) + "]")
+                              .c_str());
+  return alone(self, [&](Engine& engine) { return engine.train_batch(rows.ids.data()); });
+}
+
+nb::object row_losses(LockedEngine& self, nb::handle ids) {
+  const IdArray rows = read_rows(ids, "row_losses");
+  std::vector<double> losses(static_cast<std::size_t>(rows.shape[0]));
+  alone(self, [&](Engine& engine) {
+    engine.row_losses(rows.ids.data(), rows.shape[0], rows.shape[1] - 1, losses.data());
+  });
+  return to_numpy(std::move(losses), {rows.shape[0]});
+}
+
+nb::object logits(LockedEngine& self, nb::handle ids) {
+  const IdArray rows = read_ids(ids, 2, "logits");
+  if (rows.shape[0] < 1 || rows.shape[1] < 1)
+    throw nb::value_error("logits: ids [B, T] need one row and one column at least");
+  const std::int64_t vocab = self.engine.shape().vocab;
+  std::vector<float> out(static_cast<std::size_t>(rows.shape[0] * rows.shape[1] * vocab));
+  alone(self,
+        [&](Engine& engine) { engine.logits(rows.ids.data(), rows.shape[0], rows.shape[1], out.data()); });
+  return to_numpy(std::move(out), {rows.shape[0], rows.shape[1], vocab});
+}
+
+std::vector<std::int32_t> generate(LockedEngine& self, nb::handle prompt_ids, std::int64_t n,
+                                   const Sampling& sampling, const nb::object& on_token) {
+  const IdArray prompt = read_ids(prompt_ids, 1, "generate");
+  if (n < 0) throw ConfigError("generate: n must be 0 or more, is " + std::to_string(n));
+  return alone(self, [&](Engine& engine) {
+    return engine.generate(prompt.ids, n, sampling, [&](std::int32_t id) {
+      const nb::gil_scoped_acquire locked;
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+      return on_token.is_none() || !on_token(id).is(nb::bool_(false));
+    });
+  });
+}
+
+std::string report_text(const StepReport& report) {
+  char text[200];
+  std::snprintf(text, sizeof text, "StepReport(step=%lld, loss=%.6g, grad_norm=%.6g, lr=%.6g, rows=%zu%s)",
+                static_cast<long long>(report.step), static_cast<double>(report.loss),
+                static_cast<double>(report.grad_norm), report.lr, report.rows.size(),
+                report.applied ? "" : ", skipped");
+  return text;
+}
+
+std::string row_text(const Row& row) {
+  char text[160];
+  std::snprintf(text, sizeof text, "Row(step=%lld, row=%lld, source=%lld, documents=%lld, loss=%.6g)",
+                static_cast<long long>(row.step), static_cast<long long>(row.row),
+                static_cast<long long>(row.source), static_cast<long long>(row.documents),
+                static_cast<double>(row.loss));
+  return text;
+}
+
+void bind_reports(nb::module_& m) {
+  nb::class_<Row>(m, "Row", "One row of a step.")
+      .def_ro("step", &Row::step, "0-based step")
+      .def_ro("row", &Row::row, "0..micro_batches*batch_size-1")
+      .def_ro("source", &Row::source, "index into the experiment's sources; -1 for ids given by hand")
+      .def_ro("documents", &Row::documents, "documents that began in this row")
+      .def_ro("loss", &Row::loss, "mean over the row, nats")
+      .def("__repr__", &row_text);
+  nb::class_<StepReport>(m, "StepReport", "What one finished step says.")
+      .def_ro("step", &StepReport::step, "0-based step")
+      .def_ro("loss", &StepReport::loss, "mean over the step's rows, nats")
+      .def_ro("grad_norm", &StepReport::grad_norm,
+              "global L2 norm, averaged over micro-batches, unscaled, before clipping")
+      .def_ro("lr", &StepReport::lr, "learning rate of this step")
+      .def_ro("loss_scale", &StepReport::loss_scale, "loss scale of this step; 1 in fp32 and bf16")
+      .def_ro("applied", &StepReport::applied, "False: something was not finite, the update was skipped")
+      .def_ro("rows", &StepReport::rows, "the rows of the step, in row order")
+      .def("__repr__", &report_text);
+}
+
+nb::dict device_dict(const DeviceInfo& info) {
+  nb::dict result;
+  result["backend"] = info.backend;
+  result["name"] = info.name;
+  result["arithmetic"] = info.arithmetic;
+  result["details"] = info.details;
+  result["total_bytes"] = info.total_bytes;
+  result["free_bytes"] = info.free_bytes;
+  result["threads"] = info.threads;
+  return result;
+}
+
+void bind_devices(nb::module_& m) {
+  m.def("backends_present", &backends_present, "Devices that can be used here and now, \"cpu\" first.");
+  m.def("backends_missing", &backends_missing, "One sentence for each back end that cannot be used.");
+  m.def(
+      "device_info",
+      [](const std::string& device) {
+        BackendRequest request;
+        request.device = device;
+        return device_dict(make_backend(request).device->info());
+      },
+      "device"_a = "auto", "Name, arithmetic and memory of a device. Raises DeviceError if it is not there.");
+  nb::class_<PlanReport>(m, "PlanReport", "What a run would need.")
+      .def_ro("text", &PlanReport::text, "for people")
+      .def_prop_ro(
+          "data", [](const PlanReport& plan) { return nb::cast<nb::dict>(parse_json(plan.json)); },
+          "bytes by group and by buffer, the largest batch that fits")
+      .def_ro("fits", &PlanReport::fits);
+  m.def(
+      "plan_report",
+      [](nb::handle experiment, const std::string& device, std::optional<int> threads, nb::handle memory,
+         const std::optional<std::string>& precision) {
+        const Experiment read = read_experiment(experiment, precision, {});
+        const EngineOptions options = engine_options(device, threads, memory);
+        const nb::gil_scoped_release unlocked;
+        return plan_report(read, options);
+      },
+      "experiment"_a, "device"_a = "auto", "threads"_a = nb::none(), "memory"_a = nb::none(),
+      "precision"_a = nb::none(),
+      "The memory plan for `memory` (bytes or \"24GB\"; default: what is free), without allocating it and "
+      "without opening data.");
+}
+
+void bind_engine(nb::module_& m) {
+  nb::class_<LockedEngine>(m, "Engine", "An experiment made ready to train, on one device.")
+      .def(
+          "__init__",
+          [](LockedEngine* self, nb::handle experiment, const std::string& device, std::optional<int> threads,
+             nb::handle memory, const std::optional<std::string>& precision,
+             std::optional<std::uint32_t> seed, const nb::object& on_plan) {
+            const Experiment read = read_experiment(experiment, precision, seed);
+            EngineOptions options = engine_options(device, threads, memory);
+            if (!on_plan.is_none())
+              options.on_plan = [&on_plan](const std::string& text) {
+                const nb::gil_scoped_acquire locked;
+                on_plan(text);
+              };
+            const nb::gil_scoped_release unlocked;
+            new (self) LockedEngine(read, options);
+          },
+          "experiment"_a, "device"_a = "auto", "threads"_a = nb::none(), "memory"_a = nb::none(),
+          nb::kw_only(), "precision"_a = nb::none(), "seed"_a = nb::none(), "on_plan"_a = nb::none(),
+          "`experiment`: a path or an Experiment. `device`: cpu, cuda or auto. `threads`: CPU threads, which "
+          "never change the bits. `memory`: budget in bytes or as \"24GB\"; default: what is free. "
+          "`precision` and `seed` replace those of the experiment. `on_plan(text)` sees the memory plan "
+          "before "
+          "anything is allocated.\n\nRaises ConfigError, DeviceError, and "
+          "OutOfMemory with the largest batch that fits. Opens no data and no tokenizer.")
+      .def(
+          "step", [](LockedEngine& self) { return alone(self, [](Engine& e) { return e.step(); }); },
+          "Train one step on the next rows of the sources. The first call opens and verifies them.")
+      .def("train_batch", &train_batch, "ids"_a,
+           "Train one step on integer ids [micro_batches*batch_size, context+1].")
+      .def(
+          "loss",
+          [](LockedEngine& self, nb::handle ids) {
+            const IdArray rows = read_rows(ids, "loss");
+            return alone(self, [&](Engine& engine) {
+              return engine.loss(rows.ids.data(), rows.shape[0], rows.shape[1] - 1);
+            });
+          },
+          "ids"_a, "Mean loss in nats of integer ids [B, T+1], T up to the context.")
+      .def("row_losses", &row_losses, "ids"_a, "Mean loss of each row of ids [B, T+1]: float64 [B].")
+      .def("logits", &logits, "ids"_a, "Logits float32 [B, T, V] of integer ids [B, T], T up to the context.")
+      .def(
+          "parameters", [](LockedEngine& self) { return tensors(self, &Engine::get_parameter); },
+          "Copies of all parameters: {canonical name: float32 array}.")
+      .def(
+          "gradients", [](LockedEngine& self) { return tensors(self, &Engine::get_gradient); },
+          "Copies of the last step's gradients: averaged over micro-batches, unscaled, before clipping.")
+      .def("load_parameters", &load_parameters, "tensors"_a,
+           "Replace the named parameters. All names and shapes are checked before anything changes.")
+      .def(
+          "save",
+          [](LockedEngine& self, nb::handle path) {
+            const auto name = nb::cast<std::string>(nb::module_::import_("os").attr("fspath")(path));
+            alone(self, [&](Engine& engine) { engine.save(name); });
+          },
+          "path"_a, "Write weights, moments and step as a .bin, atomically.")
+      .def(
+          "load",
+          [](LockedEngine& self, nb::handle path) {
+            const auto name = nb::cast<std::string>(nb::module_::import_("os").attr("fspath")(path));
+            alone(self, [&](Engine& engine) { engine.load(name); });
+          },
+          "path"_a, "Read a .bin: weights, moments and step. The position in the data is not in it.")
+      .def(
+          "generate",
+          [](LockedEngine& self, nb::handle prompt_ids, std::int64_t n, double temperature,
+             std::int64_t top_k, double top_p, double repetition_penalty, std::uint32_t seed,
+             const nb::object& on_token) {
+            Sampling sampling;
+            sampling.temperature = temperature;
+            sampling.top_k = top_k;
+            sampling.top_p = top_p;
+            sampling.repetition_penalty = repetition_penalty;
+            sampling.seed = seed;
+            return generate(self, prompt_ids, n, sampling, on_token);
+          },
+          "prompt_ids"_a, "n"_a, "temperature"_a = 0.8, "top_k"_a = 40, "top_p"_a = 1.0,
+          "repetition_penalty"_a = 1.0, "seed"_a = 42, "on_token"_a = nb::none(),
+          "`n` new ids after the prompt, which begins with BOS by itself. temperature 0: the most likely "
+          "id. `on_token(id)` is called for each; returning False stops.")
+      .def(
+          "set_source_weights",
+          [](LockedEngine& self, const nb::dict& weights) {
+            std::vector<std::pair<std::string, double>> read;
+            for (const auto& [name, weight] : weights)
+              read.emplace_back(nb::cast<std::string>(name), nb::cast<double>(weight));
+            alone(self, [&](Engine& engine) { engine.set_source_weights(read); });
+          },
+          "weights"_a, "Relative weights by source name, from the next row on; others keep theirs.")
+      .def_prop_ro(
+          "experiment", [](LockedEngine& self) { return self.engine.experiment(); },
+          "The effective experiment.")
+      .def_prop_ro(
+          "plan",
+          [](LockedEngine& self) {
+            nb::object plan = parse_json(
+                plan_json(self.engine.shape(), self.engine.plan(), self.engine.available_bytes(), 0));
+            plan.attr("pop")("largest_batch_size");
+            return nb::cast<nb::dict>(plan);
+          },
+          "The memory plan: bytes by group and by buffer.")
+      .def_prop_ro(
+          "plan_text",
+          [](LockedEngine& self) {
+            return describe_plan(self.engine.shape(), self.engine.plan(), self.engine.available_bytes());
+          },
+          "The memory plan for people.")
+      .def_prop_ro(
+          "n_params", [](LockedEngine& self) { return self.engine.shape().n_params; },
+          "Exact number of parameters.")
+      .def_prop_ro(
+          "steps_done", [](LockedEngine& self) { return self.engine.steps_done(); },
+          "Finished steps: the index of the next one.")
+      .def_prop_ro(
+          "device", [](LockedEngine& self) { return device_dict(self.engine.device_info()); },
+          "Back end, name, arithmetic and memory of the device.")
+      .def_prop_ro(
+          "note", [](LockedEngine& self) { return self.engine.note(); },
+          "Why \"auto\" chose this device; empty if there is nothing to say.");
+}
+
+}  // namespace
+
+void init_engine(nb::module_& m) {
+  bind_reports(m);
+  bind_devices(m);
+  bind_engine(m);
+}
+
+}  // namespace andrea
