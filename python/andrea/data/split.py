@@ -1,8 +1,9 @@
 """Cutting a long text into documents of at most `context` tokens, at the best ends there are.
 
-Ends, best first: paragraph (a blank line) or sentence (a terminator and what follows it), line, word, any
-character. Among paragraph and sentence ends, one in the second half of what fits is taken first, so that
-pieces are not needlessly short. Works on UTF-8 bytes and never cuts a character.
+Ends, best first: before a prompt (a line that begins with `> `), paragraph (a blank line) or sentence (a
+terminator and what follows it), then line, word, any character. Among the first three, one in the second
+half of what fits is taken first, so that pieces are not needlessly short.
+Works on UTF-8 bytes and never cuts a character.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ import numpy.typing as npt
 _CLOSERS = "|".join(re.escape(sign) for sign in "\"')]}\u2019\u201d\u00bb\u300d\u300f\uff09")
 _SPACED = "|".join(re.escape(sign) for sign in ".!?\u2026")
 _UNSPACED = "|".join("\u3002\uff01\uff1f\u0964\u0965\u06d4\u061f\u1362")
+_TURN = re.compile(rb"\n(?=> )")
 _PARAGRAPH = re.compile(rb"\n[ \t]*\n\s*")
 _SENTENCE = re.compile(
     f"(?:(?:{_SPACED})(?:{_CLOSERS})*\\s+)|(?:(?:{_UNSPACED})(?:{_CLOSERS})*\\s*)".encode(),
 )
 _LINE = re.compile(rb"\n\s*")
 _WORD = re.compile(rb"\s+")
-_ENDS = ((_PARAGRAPH, _SENTENCE), (_LINE,), (_WORD,))
+_ENDS = ((_TURN, _PARAGRAPH, _SENTENCE), (_LINE,), (_WORD,))
 
 
 def _is_inside_character(text: bytes, at: int) -> bool:

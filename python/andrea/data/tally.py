@@ -25,6 +25,7 @@ class Tally:
     read_bytes: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     mended: Counter[str] = field(default_factory=Counter)
+    layouts: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[str]] = field(default_factory=dict)
 
     def drop(self, reason: str, place: str, text: str = "", count: int = 1) -> None:
@@ -48,6 +49,7 @@ class Tally:
         self.read_bytes += other.read_bytes
         self.dropped.update(other.dropped)
         self.mended.update(other.mended)
+        self.layouts.update(other.layouts)
         for reason, lines in other.examples.items():
             mine = self.examples.setdefault(reason, [])
             mine.extend(lines[: EXAMPLES_KEPT - len(mine)])
@@ -59,6 +61,7 @@ class Tally:
             "read_bytes": self.read_bytes,
             "dropped": dict(sorted(self.dropped.items())),
             "mended": dict(sorted(self.mended.items())),
+            "layouts": dict(sorted(self.layouts.items())),
             "examples": dict(sorted(self.examples.items())),
         }
 
@@ -70,6 +73,7 @@ class Tally:
             data["read_bytes"],
             Counter(data["dropped"]),
             Counter(data["mended"]),
+            Counter(data["layouts"]),
             {reason: list(lines) for reason, lines in data["examples"].items()},
         )
 
