@@ -183,7 +183,7 @@ def test_the_baselines_are_plain() -> None:
     for policy, expected in (
         ("uniform", [1 / 3] * 3),
         ("proportional", [0.3, 0.1, 0.6]),
-        ("fixed", [0.75, 0.25, 0.0]),
+        ("fixed", [0.6, 0.2, 0.2]),
     ):
         curriculum = Curriculum({"policy": policy}, sources, 1)
         for step in (0, 1000):
@@ -255,7 +255,7 @@ def test_all_faults_of_a_section_are_told_at_once() -> None:
         ({}, [source("a", cap=0.0)], "every cap is 0"),
         ({}, [source("a", floor=-1.0)], "floor: must lie between"),
         ({}, [source("a", cap=math.inf)], "cap: must lie between"),
-        ({"policy": "fixed"}, [source("a")], "needs a weight above 0"),
+        ({"policy": "fixed"}, [source("a", weight=0.0)], "needs a weight above 0"),
         ({"curriculum_warmup_sources": ["gutenbrg"]}, [source("gutenberg")], "did you mean 'gutenberg'"),
         ({"curriculum_warmup_sources": ["a"]}, [source("a", cap=0.0), source("b")], "has cap 0"),
         ({"phases": [{"steps": 7, "dice": "1d0"}]}, [source("a")], "dice must be like"),

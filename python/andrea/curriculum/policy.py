@@ -20,7 +20,7 @@ from andrea.curriculum.arms import Arms, Floats
 from andrea.curriculum.philox import StepDraws
 from andrea.curriculum.records import PendingRecords
 from andrea.curriculum.scoring import rank, score_arms
-from andrea.curriculum.settings import CurriculumSettings, Source, check_sources
+from andrea.curriculum.settings import CurriculumSettings, Source, check_sources, fixed_weight
 from andrea.curriculum.state import read_state, write_state
 from andrea.errors import ConfigError
 
@@ -215,7 +215,7 @@ class Curriculum:
         elif self.settings.policy == "proportional":
             raw = [float(source.tokens) for source in self.sources]
         else:
-            raw = [source.weight or 0.0 for source in self.sources]
+            raw = [fixed_weight(source) for source in self.sources]
         relative = np.array(raw, dtype=np.float64)
         weights = relative / math.fsum(raw)
         _, means = self.arms.counts_and_means()

@@ -152,7 +152,7 @@ def check_sources(sources: Sequence[Source], settings: CurriculumSettings) -> No
 def _weightless(sources: Sequence[Source], settings: CurriculumSettings) -> Iterable[str]:
     """Yield the reasons why no row could be drawn at all."""
     if settings.policy == "fixed":
-        if not any(source.weight for source in sources):
+        if not any(fixed_weight(source) > 0.0 for source in sources):
             yield "data.sources: policy fixed needs a weight above 0 on at least one source"
         return
     if settings.policy != "ucb1_dice":
@@ -163,6 +163,11 @@ def _weightless(sources: Sequence[Source], settings: CurriculumSettings) -> Iter
         warm = set(settings.curriculum_warmup_sources)
         if not any(source.cap > 0.0 for source in sources if source.name in warm):
             yield "curriculum.curriculum_warmup_sources: every one of them has cap 0; raise one"
+
+
+def fixed_weight(source: Source) -> float:
+    """Return the source's weight under policy `fixed`: as given, else 1."""
+    return 1.0 if source.weight is None else source.weight
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:

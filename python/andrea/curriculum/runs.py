@@ -1,0 +1,114 @@
+"""Finding runs on disk and reading the ends of their histories, without loading the whole."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+MAX_RUNS = 1000
+MAX_LINE = 16 << 20  # bytes of one element
+_BLOCK = 1 << 16
+_STEP = re.compile(r"step_(\d{6,})\.bin")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run directory and the name of its model."""
+
+    directory: Path
+    name: str
+
+    @property
+    def loss(self) -> Path:
+        """Return the path of the loss history."""
+        return self.directory / f"{self.name}.loss.json"
+
+    @property
+    def samples(self) -> Path:
+        """Return the path of the samples."""
+        return self.directory / f"{self.name}.samples.json"
+
+    @property
+    def rows(self) -> Path:
+        """Return the path of rows and decisions."""
+        return self.directory / f"{self.name}.rows.jsonl"
+
+    def summary(self) -> dict[str, Any]:
+        """Return name, directory and the last loss."""
+        last = last_elements(self.loss, 1)
+        step, loss = last[0] if last else (None, None)
+        return {"model": self.name, "run": str(self.directory), "step": step, "loss": loss}
+
+
+def find_runs(root: Path) -> list[Run]:
+    """Return the runs in `root` itself and one level below, by path; at most MAX_RUNS."""
+    found: list[Run] = []
+    for pattern in ("*.loss.json", "*/*.loss.json"):
+        for path in sorted(root.glob(pattern)):
+            if path.is_file() and len(found) < MAX_RUNS:
+                found.append(Run(path.parent, path.name.removesuffix(".loss.json")))
+    return found
+
+
+def checkpoints(run: Run) -> dict[str, Any]:
+    """Return the checkpoints of `run`: step, bytes, time, and whether a state stands beside it."""
+    rows = []
+    for path in sorted(run.directory.glob("step_*.bin")):
+        match = _STEP.fullmatch(path.name)
+        if match:
+            status = path.stat()
+            state = path.with_name(path.name.removesuffix(".bin") + ".state.json").is_file()
+            rows.append(
+                {"step": int(match[1]), "bytes": status.st_size, "written": status.st_mtime, "state": state}
+            )
+    best = (run.directory / f"{run.name}-best.bin").is_file()
+    final = (run.directory / f"{run.name}.bin").is_file()
+    return {
+        "model": run.name,
+        "run": str(run.directory),
+        "checkpoints": sorted(rows, key=lambda row: row["step"]),
+        "best": best,
+        "final": final,
+    }
+
+
+def last_elements(path: Path, count: int) -> list[Any]:
+    """Return the last `count` elements of a JSON array file, one element a line; [] if it is not there."""
+    elements: list[Any] = []
+    for line in _lines_backwards(path):
+        text = line.strip().rstrip(b",")
+        if text in (b"", b"[", b"]"):
+            continue
+        try:
+            elements.append(msgspec.json.decode(text))
+        except msgspec.DecodeError:
+            continue  # a line under way, or cut by a kill
+        if len(elements) == count:
+            break
+    return elements[::-1]
+
+
+def _lines_backwards(path: Path) -> Iterator[bytes]:
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return
+    with file:
+        end = file.seek(0, 2)
+        rest = b""
+        while end > 0:
+            begin = max(0, end - _BLOCK)
+            file.seek(begin)
+            block = file.read(end - begin) + rest
+            end = begin
+            first, *lines = block.split(b"\n")
+            yield from reversed(lines)
+            rest = first
+            if len(rest) > MAX_LINE:
+                return  # no file of ours
+        yield rest
