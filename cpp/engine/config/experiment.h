@@ -124,9 +124,11 @@ Experiment load_experiment(const std::string& path);
 Experiment parse_experiment(const std::string& text, const std::string& directory, const std::string& origin);
 
 /// JSON paths of the keys in which two effective configs differ, with both values:
-/// "train.lr.peak: 0.0003 -> 0.001".
+/// "train.lr.peak: 0.0003 -> 0.001", sorted by path. Where a tokenizer or a source lies is no difference:
+/// what is in it is compared by hash.
 std::vector<std::string> config_differences(const std::string& before, const std::string& after);
 
+/// "fp32", "fp16", "bf16" or "fp8"; ConfigError for another word.
 Precision parse_precision(const std::string& name);
 
 }  // namespace andrea

@@ -25,7 +25,7 @@ class Builder : public nlohmann::json_sax<Json> {
   bool number_float(number_float_t value, const string_t& digits) override {
     // The parser turns an integer of more than 64 bits into a double; that would change it silently.
     if (digits.find_first_of(".eE") == std::string::npos)
-      faults_->push_back({"the integer " + digits + " does not fit 64 bits", 0, 0});
+      faults_->push_back({"the integer " + digits + " does not fit 64 bits", 0, 0, false});
     return add(value);
   }
   bool string(string_t& value) override { return add(std::move(value)); }
@@ -34,7 +34,7 @@ class Builder : public nlohmann::json_sax<Json> {
   bool start_object(std::size_t) override { return open(Json::object()); }
   bool key(string_t& name) override {
     if (!names_.back().insert(name).second)
-      faults_->push_back({"the key " + json_quote(name) + " stands twice in one object", 0, 0});
+      faults_->push_back({"the key " + json_quote(name) + " stands twice in one object", 0, 0, false});
     key_ = name;
     return true;
   }

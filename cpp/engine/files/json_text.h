@@ -13,11 +13,13 @@ namespace andrea {
 
 using Json = nlohmann::json;
 
-/// A fault of the text itself; `line` and `column` from 1, 0 if there is no place.
+/// A fault of the text itself; `line` and `column` from 1, 0 if there is no place. After a fatal one the
+/// value is not whole.
 struct JsonFault {
   std::string message;
   std::size_t line = 0;
   std::size_t column = 0;
+  bool fatal = true;
 };
 
 /// Reads one JSON value. Syntax errors, keys given twice, comments, numbers that no double or 64-bit integer

@@ -30,9 +30,9 @@ double as_written(float value) {
 }
 
 /// Reads fields by name; each must be there, of the right type and range, and none may be left over.
-class Fields {
+class StateFields {
  public:
-  Fields(const Json& object, std::string where, std::string path)
+  StateFields(const Json& object, std::string where, std::string path)
       : object_(object), where_(std::move(where)), path_(std::move(path)) {
     if (!object.is_object()) fail("", "must be an object, is " + std::string(json_type_name(object)));
   }
@@ -149,7 +149,7 @@ RunState parse_run_state(const std::string& text, const std::string& path) {
   std::vector<JsonFault> faults;
   Json object = parse_json(text, &faults);
   if (!faults.empty()) throw CheckpointError(path + " is no state file: " + describe(faults.front()));
-  Fields top(object, "", path);
+  StateFields top(object, "", path);
   const std::uint64_t promised = top.hash("state_hash");
   Json body = object;
   body.erase("state_hash");
@@ -171,7 +171,7 @@ RunState parse_run_state(const std::string& text, const std::string& path) {
   const Json& sources = top.get("sources");
   if (!sources.is_array()) top.fail("sources", "must be an array");
   for (std::size_t k = 0; k < sources.size(); ++k) {
-    Fields fields(sources[k], "sources[" + std::to_string(k) + "]", path);
+    StateFields fields(sources[k], "sources[" + std::to_string(k) + "]", path);
     SourceState source;
     source.name = fields.text("name");
     source.cursor.epoch = fields.integer("epoch");
@@ -196,7 +196,7 @@ RunState parse_run_state(const std::string& text, const std::string& path) {
   state.finished = top.boolean("finished");
   state.not_reproducible_from = top.integer("not_reproducible_from", -1);
   const Json& history = top.get("history_bytes");
-  Fields lengths(history, "history_bytes", path);
+  StateFields lengths(history, "history_bytes", path);
   for (const auto& [file, bytes] : history.items())
     state.history_bytes.emplace_back(file, lengths.integer(file.c_str()));
   state.version = top.text("version");
