@@ -2,8 +2,11 @@
 # Build requirements such as OpenBLAS and nlohmann-json come as wheels, so CMake has to ask Python.
 function(andrea_python_package_dir package result)
   set(${result} "" PARENT_SCOPE)
-  find_program(ANDREA_PYTHON_PROGRAM NAMES python3 python
-    HINTS "${Python_EXECUTABLE}" "$ENV{VIRTUAL_ENV}/bin" DOC "Python whose packages the build may use")
+  # An active virtual environment first, then the PATH.
+  if(DEFINED ENV{VIRTUAL_ENV})
+    set(hint HINTS "$ENV{VIRTUAL_ENV}/bin")
+  endif()
+  find_program(ANDREA_PYTHON_PROGRAM NAMES python3 python ${hint} DOC "Python whose packages the build may use")
   if(NOT ANDREA_PYTHON_PROGRAM AND NOT Python_EXECUTABLE)
     return()
   endif()

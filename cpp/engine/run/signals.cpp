@@ -28,6 +28,7 @@ extern "C" void on_signal(int signal) {
 
 bool SignalRequests::stop() { return stop_signal_requested.load() != 0; }
 int SignalRequests::stop_signal() { return stop_signal_requested.load(); }
+bool SignalRequests::checkpoint_asked() { return checkpoint_requested.load() != 0; }
 bool SignalRequests::take_checkpoint() { return checkpoint_requested.exchange(0) != 0; }
 void SignalRequests::request_stop(int signal) { stop_signal_requested.store(signal); }
 void SignalRequests::request_checkpoint() { checkpoint_requested.store(1); }

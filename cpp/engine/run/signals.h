@@ -10,6 +10,7 @@ namespace andrea {
 struct SignalRequests {
   static bool stop();             ///< SIGTERM or SIGINT came (stays set)
   static int stop_signal();       ///< which one; 0: none
+  static bool checkpoint_asked();  ///< SIGUSR1 came; leaves the request standing
   static bool take_checkpoint();  ///< SIGUSR1 came; clears the request
   static void request_stop(int signal);
   static void request_checkpoint();

@@ -1,0 +1,30 @@
+// May this run be taken up again here, and with what? The table of docs/CHECKPOINT.md, row by row.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/model/engine.h"
+#include "engine/run/run_directory.h"
+#include "engine/run/run_state.h"
+
+namespace andrea {
+
+struct TrainerOptions;
+
+struct ResumeCheck {
+  std::vector<std::string> warnings;  ///< "not bit-exact from here: ..." and the like
+  std::vector<Cursor> cursors;        ///< one for each source of the engine, by name; new sources begin at 0
+  bool rules_changed = false;         ///< sources, weights or curriculum differ: a new phase has to begin
+};
+
+/// ConfigError if the shape or any other key differs (and no option allows it), DataError if the tokenizer or
+/// a source is not the one of the checkpoint.
+ResumeCheck check_resume(const RunState& state, Engine& engine, std::uint64_t tokenizer_hash,
+                         const TrainerOptions& options);
+
+/// Renames <name>.samples.json and <name>.state.json to <name>.samples.until_NNNNNN.json and so on.
+void archive_for_polish(const RunDirectory& directory, std::int64_t step);
+
+}  // namespace andrea

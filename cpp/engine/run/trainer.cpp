@@ -1,0 +1,490 @@
+#include "engine/run/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "engine/hash/xxh64.h"
+#include "engine/run/checkpoint_file.h"
+#include "engine/run/evaluation.h"
+#include "engine/run/phases.h"
+#include "engine/run/resume.h"
+#include "engine/run/run_log.h"
+#include "engine/run/signals.h"
+
+namespace andrea {
+
+using Json = nlohmann::json;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+std::vector<SourceInfo> source_infos(const Loader& loader) {
+  std::vector<SourceInfo> infos;
+  for (const Loader::Source& s : loader.sources())
+    infos.push_back({s.name, s.file.n_docs(), s.file.n_tokens(), s.file.n_bytes()});
+  return infos;
+}
+
+std::unique_ptr<Policy> make_policy(const Experiment& experiment, const std::vector<SourceInfo>& infos,
+                                    const TrainerHooks& hooks) {
+  if (hooks.make_policy)
+    if (auto policy = hooks.make_policy(experiment, infos)) return policy;
+  return make_constant_policy(experiment, infos);
+}
+
+}  // namespace
+
+class Trainer::Impl {
+ public:
+  Impl(Engine& engine, TrainerOptions options, const TextCodec* codec, TrainerHooks hooks)
+      : engine_(engine),
+        experiment_(engine.experiment()),
+        options_(std::move(options)),
+        codec_(codec),
+        hooks_(std::move(hooks)),
+        directory_(options_.out, experiment_.name, options_.resume) {}
+
+  ExitCode run();
+
+ private:
+  // Before the first step.
+  void open_data();
+  bool take_up();  // false: the gate stopped this run and a person has not looked
+  void begin_anew();
+  void start_from_file();
+
+  // The loop.
+  void queue_next(std::int64_t step);
+  void finish_step();
+  bool is_edge(std::int64_t step) const;
+  void account(StepReport report);
+  void report_progress(const StepReport& report);
+
+  // Between steps; `step` is the number of finished ones.
+  bool edge(std::int64_t step);  // false: a signal came in between, the rest is pending
+  bool evaluate_sources(std::int64_t step, std::string* line);
+  bool sample(std::int64_t step);
+  bool checkpoint(std::int64_t step, bool pending, bool must);
+  ExitCode stop(std::int64_t step, bool pending);
+
+  bool stop_asked();
+  void emit(const char* kind, std::int64_t step, const std::string& message,
+            const std::string& json = "null") {
+    if (hooks_.on_event) hooks_.on_event({kind, step, message, json});
+  }
+
+  Engine& engine_;
+  const Experiment& experiment_;
+  TrainerOptions options_;
+  const TextCodec* codec_;
+  TrainerHooks hooks_;
+  RunDirectory directory_;
+  std::unique_ptr<RunLog> log_;
+  std::unique_ptr<Phases> phases_;
+  std::vector<std::optional<BtokFile>> eval_files_;
+  RunState state_;  // what the next checkpoint will say
+  std::int64_t end_ = 0;
+  float last_loss_ = 0;
+  std::string last_log_error_;
+  std::vector<std::int32_t> ids_;
+  Clock::time_point start_, last_checkpoint_, last_flush_;
+  std::int64_t first_step_ = 0;
+  std::int64_t saved_step_ = -1;  // the last checkpoint of this process, whole and with nothing pending
+};
+
+// ---- before the first step
+
+void Trainer::Impl::open_data() {
+  if (codec_ != nullptr && codec_->vocab_size != engine_.shape().vocab)
+    throw DataError(experiment_.data.tokenizer + ": has " + std::to_string(codec_->vocab_size) +
+                    " entries, but model.vocab_size is " + std::to_string(engine_.shape().vocab) +
+                    "; set it to 257 + N of the tokenizer");
+  Loader& loader = engine_.loader();
+  const BtokFile& first = loader.sources()[0].file;
+  if (codec_ != nullptr && codec_->hash != first.tokenizer_hash())
+    throw DataError(first.path() + ": was packed with another tokenizer than " + experiment_.data.tokenizer +
+                    " (hashes " + hash_hex(first.tokenizer_hash()) + " and " + hash_hex(codec_->hash) +
+                    "); pack it again with this one");
+  for (const SourceConfig& source : experiment_.data.sources) {
+    eval_files_.emplace_back();
+    if (source.eval.empty() || experiment_.train.eval_every == 0) continue;
+    eval_files_.back().emplace(source.eval);
+    const BtokFile& file = *eval_files_.back();
+    if (file.tokenizer_hash() != first.tokenizer_hash())
+      throw DataError(file.path() + ": was packed with another tokenizer than " + first.path());
+    file.verify(engine_.shape().vocab);
+  }
+  phases_ = std::make_unique<Phases>(make_policy(experiment_, source_infos(loader), hooks_));
+  state_.tokenizer_hash = first.tokenizer_hash();
+}
+
+void Trainer::Impl::begin_anew() { log_ = std::make_unique<RunLog>(directory_.file(""), nullptr, true); }
+
+void Trainer::Impl::start_from_file() {
+  engine_.load(options_.from);
+  begin_anew();
+  emit("warning", engine_.steps_done(),
+       "weights and moments taken from " + options_.from + " at step " +
+           std::to_string(engine_.steps_done()) +
+           "; a .bin does not hold the order of the data, which starts anew");
+}
+
+bool Trainer::Impl::take_up() {
+  const auto found = directory_.newest(static_cast<std::int32_t>(engine_.shape().n_params));
+  if (!found) {
+    emit("resume", 0, "no checkpoint in " + options_.out + " yet: the run begins at step 0");
+    begin_anew();
+    return true;
+  }
+  for (const std::string& reason : found->passed_over)
+    emit("warning", found->state.step, "passed over " + reason);
+  const std::uint64_t tokenizer_hash = state_.tokenizer_hash;
+  state_ = found->state;
+  state_.tokenizer_hash = tokenizer_hash;
+  if (state_.stopped_by_gate && !options_.past_gate) {
+    emit("gate", state_.step,
+         "the coherence gate stopped this run at step " + std::to_string(state_.step) +
+             ": look at its samples, then resume with --past-gate");
+    return false;
+  }
+  if (options_.past_gate) state_.stopped_by_gate = false, state_.gate_failures = 0;
+
+  const ResumeCheck check = check_resume(found->state, engine_, tokenizer_hash, options_);
+  for (const std::string& warning : check.warnings) emit("warning", state_.step, warning);
+
+  Engine::Weights weights;
+  read_checkpoint(found->bin_path, static_cast<std::int32_t>(engine_.shape().n_params), &weights.weights,
+                  &weights.m, &weights.v, nullptr);
+  engine_.import_weights(weights, state_.step);
+  saved_step_ = state_.edge_pending ? -1 : state_.step;
+  engine_.set_loss_scale(state_.loss_scale, state_.good_steps);
+  engine_.loader().set_cursors(check.cursors);
+  std::vector<std::string> then, now;
+  for (const SourceState& s : found->state.sources) then.push_back(s.name);
+  for (const Loader::Source& s : engine_.loader().sources()) now.push_back(s.name);
+  phases_->restore(state_.curriculum, then, now, check.rules_changed);
+  if (phases_->current().weights.size() == now.size())
+    engine_.loader().set_weights(phases_->current().weights);
+
+  if (options_.polish) archive_for_polish(directory_, state_.step);
+  log_ = std::make_unique<RunLog>(directory_.file(""), &state_.history_bytes, options_.polish);
+  if (state_.best_step == state_.step)
+    directory_.link(state_.step, "-best");  // a kill may have come before it
+  emit("resume", state_.step, "resumed at step " + std::to_string(state_.step) + " from " + found->bin_path);
+  if (options_.polish) {
+    state_.finished = false;
+    checkpoint(state_.step, state_.edge_pending, true);  // from here on the new config is the run's
+  }
+  return true;
+}
+
+// ---- the loop
+
+ExitCode Trainer::Impl::run() {
+  end_ = experiment_.train.steps;
+  if (options_.steps >= 0) end_ = std::min(end_, options_.steps);
+  open_data();
+  if (options_.resume) {
+    if (!take_up()) return ExitCode::kStoppedByGate;
+  } else if (!options_.from.empty()) {
+    start_from_file();
+  } else {
+    begin_anew();
+  }
+  ids_.resize(static_cast<std::size_t>(engine_.rows_per_step() * (engine_.shape().context + 1)));
+  start_ = last_checkpoint_ = last_flush_ = Clock::now();
+  first_step_ = engine_.steps_done();
+
+  if (state_.edge_pending) {
+    state_.edge_pending = false;
+    if (!edge(first_step_)) return stop(first_step_, true);
+  }
+  while (true) {
+    const bool halt = stop_asked() || SignalRequests::checkpoint_asked();
+    if (engine_.steps_queued() == 0) {
+      const std::int64_t done = engine_.steps_done();
+      if (state_.stopped_by_gate) return ExitCode::kStoppedByGate;
+      if (done >= end_) break;
+      if (stop_asked()) return stop(done, false);
+      if (SignalRequests::take_checkpoint()) checkpoint(done, false, false);
+    }
+    // Queue as far as the device allows, but never past an edge or a request: there everything has to stand
+    // still.
+    while (static_cast<int>(engine_.steps_queued()) < engine_.steps_in_flight()) {
+      const std::int64_t next = engine_.steps_done() + static_cast<std::int64_t>(engine_.steps_queued());
+      if (next >= end_ || (engine_.steps_queued() > 0 && (halt || is_edge(next)))) break;
+      queue_next(next);
+    }
+    finish_step();
+    const std::int64_t done = engine_.steps_done();
+    if (engine_.steps_queued() == 0 && is_edge(done) && !edge(done)) return stop(done, true);
+  }
+  const std::int64_t done = engine_.steps_done();
+  if (saved_step_ != done) checkpoint(done, false, true);
+  emit("done", done,
+       done >= experiment_.train.steps
+           ? "finished: " + std::to_string(done) + " steps"
+           : "stopped after step " + std::to_string(done) + " as asked, of " +
+                 std::to_string(experiment_.train.steps) + "; go on with --resume");
+  return ExitCode::kFinished;
+}
+
+void Trainer::Impl::queue_next(std::int64_t step) {
+  Loader& loader = engine_.loader();
+  if (phases_->advance(step)) {
+    loader.set_weights(phases_->current().weights);
+    log_->line("{\"phase\": " + phases_->current().log + ", \"step\": " + std::to_string(step) + "}");
+    emit("phase", step, "new phase of the curriculum", phases_->current().log);
+  }
+  std::vector<Row> rows = loader.next(step, engine_.rows_per_step(), ids_.data());
+  engine_.queue_step(std::move(rows), ids_.data());
+}
+
+void Trainer::Impl::finish_step() {
+  StepReport report = engine_.finish_step();
+  account(report);
+  if (seconds_since(last_flush_) > 0.5) {
+    // A disk that is full now may have room later: what could not be written is kept and tried again.
+    const std::string error = log_->flush();
+    if (!error.empty() && error != last_log_error_)
+      emit("warning", report.step + 1, "history not written, will be tried again: " + error);
+    last_log_error_ = error;
+    last_flush_ = Clock::now();
+  }
+  report_progress(report);
+}
+
+void Trainer::Impl::account(StepReport report) {
+  log_->loss(report.step, report.loss, report.applied);
+  for (Row& row : report.rows) {
+    if (!report.applied) row.loss = std::nanf("");
+    const std::string& source = engine_.loader().sources()[static_cast<std::size_t>(row.source)].name;
+    log_->line(row_line(row, source));
+  }
+  if (report.applied) {
+    const double n = static_cast<double>(experiment_.train.smma);
+    const double loss = report.loss;
+    state_.smma = state_.has_smma ? (state_.smma * (n - 1) + loss) / n : loss;
+    state_.has_smma = true;
+    state_.skipped_in_a_row = 0;
+    last_loss_ = report.loss;
+    phases_->record(report.rows);
+    return;
+  }
+  ++state_.skipped_total;
+  emit("skip", report.step,
+       report.scale_halved ? "overflow in FP16: update skipped, loss scale halved"
+                           : "loss or gradient norm is not finite: update skipped");
+  if (report.scale_halved) return;
+  if (++state_.skipped_in_a_row >= experiment_.train.max_skipped_steps)
+    throw DeviceError(
+        std::to_string(state_.skipped_in_a_row) + " steps in a row up to step " +
+        std::to_string(report.step) +
+        " were not finite: the run has diverged. Lower train.lr.peak or raise warmup_steps, and resume "
+        "from an older checkpoint with --allow-config-change");
+}
+
+void Trainer::Impl::report_progress(const StepReport& report) {
+  if (!hooks_.on_progress) return;
+  Progress p;
+  p.step = report.step + 1;
+  p.steps = experiment_.train.steps;
+  p.end = end_;
+  p.loss = report.loss;
+  p.smma = state_.smma;
+  p.grad_norm = report.grad_norm;
+  p.lr = report.lr;
+  const double steps = static_cast<double>(p.step - first_step_), seconds = seconds_since(start_);
+  p.tokens_per_second = steps * static_cast<double>(engine_.rows_per_step() * engine_.shape().context) /
+                        std::max(seconds, 1e-9);
+  p.seconds_left = seconds / steps * static_cast<double>(end_ - p.step);
+  p.loss_scale = report.loss_scale;
+  p.skipped = state_.skipped_total;
+  p.applied = report.applied;
+  hooks_.on_progress(p);
+}
+
+bool Trainer::Impl::stop_asked() { return SignalRequests::stop() || (hooks_.poll && hooks_.poll()); }
+
+// ---- between steps
+
+bool Trainer::Impl::is_edge(std::int64_t step) const {
+  const auto due = [step](std::int64_t every) { return every > 0 && step % every == 0; };
+  return step == end_ || due(experiment_.train.eval_every) || due(experiment_.samples.every) ||
+         due(experiment_.checkpoint.every);
+}
+
+bool Trainer::Impl::edge(std::int64_t step) {
+  const auto due = [step](std::int64_t every) { return every > 0 && step % every == 0; };
+  // The lines are written when all is done: a stop in between leaves no half, and a resume does it all again.
+  std::string eval_line;
+  if (due(experiment_.train.eval_every) && !evaluate_sources(step, &eval_line)) return false;
+  if (due(experiment_.samples.every) && !sample(step)) return false;
+  if (!eval_line.empty()) log_->line(eval_line);
+  const bool must = step == end_ || state_.stopped_by_gate || SignalRequests::take_checkpoint();
+  if (must || (due(experiment_.checkpoint.every) &&
+               seconds_since(last_checkpoint_) >= experiment_.checkpoint.min_seconds))
+    checkpoint(step, false, must && step == end_);
+  return true;
+}
+
+bool Trainer::Impl::evaluate_sources(std::int64_t step, std::string* line) {
+  Json results = Json::object();
+  double sum = 0;
+  const std::int64_t windows = experiment_.train.eval_batches * engine_.plan().request.batch;
+  for (std::size_t k = 0; k < eval_files_.size(); ++k) {
+    if (!eval_files_[k]) continue;
+    bool stopped = false;
+    const EvalResult r =
+        evaluate(engine_, *eval_files_[k], windows, [&] { return !(stopped = stop_asked()); });
+    if (stopped) return false;
+    results[experiment_.data.sources[k].name] = {
+        {"loss", r.loss}, {"bits_per_byte", r.bits_per_byte}, {"windows", r.windows}};
+    sum += r.bits_per_byte;
+  }
+  if (results.empty()) return true;
+  const double mean = sum / static_cast<double>(results.size());
+  *line = Json{{"eval", results}, {"step", step}, {"mean_bits_per_byte", mean}}.dump();
+  emit("eval", step,
+       "held-out text: " + shortest(static_cast<float>(mean)) + " bits per byte (mean over sources)",
+       results.dump());
+  return true;
+}
+
+bool Trainer::Impl::sample(std::int64_t step) {
+  const SamplesConfig& config = experiment_.samples;
+  std::vector<std::string> lines;
+  std::vector<Event> events;
+  double score_sum = 0;
+  for (std::size_t i = 0; i < config.prompts.size(); ++i) {
+    Sampling sampling;
+    sampling.temperature = config.temperature;
+    sampling.top_k = config.top_k;
+    sampling.seed = experiment_.train.seed;
+    sampling.nonce = static_cast<std::uint64_t>(step) * config.prompts.size() + i;
+    std::vector<std::int32_t> prompt;
+    if (codec_ != nullptr) prompt = codec_->encode(config.prompts[i]);
+    bool stopped = false;
+    std::vector<std::int32_t> ids = engine_.generate(prompt, config.tokens, sampling,
+                                                     [&](std::int32_t) { return !(stopped = stop_asked()); });
+    if (stopped) return false;
+    std::string line = "{\"step\": " + std::to_string(step) + ", \"loss\": " + shortest(last_loss_) +
+                       ", \"prompt\": " + json_quote(config.prompts[i]);
+    std::string shown = std::to_string(ids.size()) + " ids";
+    std::string verdict = "null";
+    if (codec_ != nullptr) {
+      ids.insert(ids.begin(), prompt.begin(), prompt.end());
+      shown = codec_->decode(ids);
+      line += ", \"text\": " + json_quote(shown);
+      if (hooks_.score) {
+        const Coherence c = hooks_.score(shown);
+        score_sum += c.score;
+        verdict = c.json;
+      }
+    } else {
+      line += ", \"ids\": " + Json(ids).dump();
+    }
+    lines.push_back(line + ", \"coherence\": " + verdict + "}");
+    events.push_back({"sample", step, shown, verdict});
+  }
+  for (const std::string& line : lines) log_->sample(line);
+  for (const Event& event : events)
+    if (hooks_.on_event) hooks_.on_event(event);
+
+  if (hooks_.score && codec_ != nullptr && !config.prompts.empty()) {
+    const double score = score_sum / static_cast<double>(config.prompts.size());
+    state_.gate_failures = score < config.threshold ? state_.gate_failures + 1 : 0;
+    if (state_.gate_failures >= config.patience) {
+      state_.stopped_by_gate = true;
+      emit("gate", step,
+           "samples scored below " + shortest(config.threshold) + " " + std::to_string(state_.gate_failures) +
+               " times in a row (the last " + shortest(score) +
+               "): stopped; look at the samples, then resume with " + "--past-gate");
+    }
+  }
+  return true;
+}
+
+bool Trainer::Impl::checkpoint(std::int64_t step, bool pending, bool must) {
+  RunState next = state_;
+  next.step = step;
+  next.edge_pending = pending;
+  next.finished = step >= experiment_.train.steps && !pending;
+  next.config = experiment_.effective_json();
+  next.curriculum = phases_->state();
+  next.not_reproducible_from =
+      state_.not_reproducible_from >= 0 ? state_.not_reproducible_from : phases_->not_reproducible_from();
+  next.loss_scale = engine_.loss_scale();
+  next.good_steps = engine_.good_steps();
+  next.sources.clear();
+  const Loader& loader = engine_.loader();
+  for (std::size_t k = 0; k < loader.sources().size(); ++k)
+    next.sources.push_back(
+        {loader.sources()[k].name, loader.cursors()[k], loader.sources()[k].file.content_hash()});
+  const DeviceInfo device = engine_.device_info();
+  next.version = ANDREA_VERSION;
+  next.device = device.name;
+  next.arithmetic = device.arithmetic;
+  next.precision = precision_name(experiment_.train.precision);
+  next.threads = device.threads;
+  next.written_unix =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+          .count();
+  const bool best = state_.has_smma && (state_.best_step < 0 || state_.smma < state_.best_smma);
+  if (best) next.best_step = step, next.best_smma = state_.smma;
+
+  try {
+    log_->sync();
+    next.history_bytes = log_->bytes();
+    directory_.prepare(step);
+    const Engine::Weights w = engine_.export_weights();
+    next.bin_hash = write_checkpoint(directory_.bin_path(step), static_cast<std::int32_t>(step),
+                                     static_cast<std::int32_t>(engine_.shape().n_params), w.weights.data(),
+                                     w.m.data(), w.v.data());
+    directory_.commit(next);
+    state_ = next;
+    if (best) directory_.link(step, "-best");
+    if (next.finished) directory_.link(step, "");
+    const std::string readable =
+        Json{{"step", step}, {"curriculum", Json::parse(next.curriculum)}}.dump(1) + "\n";
+    write_file_atomically(directory_.file(".state.json"), readable.size(),
+                          [&](const Sink& sink) { sink(readable.data(), readable.size()); });
+    directory_.prune(experiment_.checkpoint, next.best_step, next.finished ? step : -1);
+  } catch (const IoError& error) {
+    if (must) throw;
+    emit("warning", step,
+         std::string("checkpoint not written, training goes on and will try again: ") + error.what());
+    return false;
+  }
+  last_checkpoint_ = Clock::now();
+  saved_step_ = pending ? -1 : step;
+  emit("checkpoint", step, "saved " + directory_.bin_path(step));
+  return true;
+}
+
+ExitCode Trainer::Impl::stop(std::int64_t step, bool pending) {
+  const int signal = SignalRequests::stop_signal();
+  emit("signal", step,
+       signal != 0 ? "signal " + std::to_string(signal) + " received: saving and leaving"
+                   : "asked to stop: saving and leaving");
+  if (pending || saved_step_ != step) checkpoint(step, pending, true);
+  emit("done", step, "stopped at step " + std::to_string(step) + "; go on with --resume");
+  return ExitCode::kStoppedEarly;
+}
+
+Trainer::Trainer(Engine& engine, TrainerOptions options, const TextCodec* codec, TrainerHooks hooks)
+    : impl_(std::make_unique<Impl>(engine, std::move(options), codec, std::move(hooks))) {}
+
+Trainer::~Trainer() = default;
+
+ExitCode Trainer::run() { return impl_->run(); }
+
+}  // namespace andrea
