@@ -197,6 +197,9 @@ void bind_devices(nb::module_& m) {
         return device_dict(make_backend(request).device->info());
       },
       "device"_a = "auto", "Name, arithmetic and memory of a device. Raises DeviceError if it is not there.");
+  m.def(
+      "count_parameters", [](const Experiment& experiment) { return ModelShape(experiment.model).n_params; },
+      "experiment"_a, "Exact number of parameters of an Experiment's model.");
   nb::class_<PlanReport>(m, "PlanReport", "What a run would need.")
       .def_ro("text", &PlanReport::text, "for people")
       .def_prop_ro(

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "apps/progress_lines.h"
 #include "apps/text_codec.h"
 #include "bindings/arrays.h"
 #include "bindings/locked_engine.h"
@@ -162,6 +163,7 @@ void bind_display(nb::module_& m) {
       .def_ro("loss_scale", &Progress::loss_scale)
       .def_ro("skipped", &Progress::skipped, "skipped steps of the run")
       .def_ro("applied", &Progress::applied, "False: this step's update was skipped");
+  m.def("progress_line", &progress_line, "progress"_a, "A step in one plain line, as the binary writes it.");
   nb::class_<Event>(m, "Event", "Something worth a line in the log and on the time line.")
       .def_ro("kind", &Event::kind)
       .def_ro("step", &Event::step)

@@ -1,0 +1,148 @@
+"""The `andrea` command: mounts each room's commands, and turns errors into one line and an exit code.
+
+Only the commands that were asked for are imported; of the others `--help` shows one line.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Annotated
+
+import typer
+
+from andrea.train import commands
+
+EXIT_USAGE, EXIT_DATA, EXIT_INTERNAL, EXIT_IO, EXIT_CONFIG = 64, 65, 70, 74, 78
+
+# Groups of commands, by name: the module whose `app` they are, and the line that --help shows.
+GROUPS = {
+    "data": ("andrea.data.commands", "Prepare, pack, inspect and verify training data."),
+    "tokenizer": ("andrea.tokenizer.commands", "Learn segments from text; encode and decode."),
+}
+
+UsageError = typer.BadParameter.__mro__[1]  # click's, or the one that newer Typers carry
+ClickError = typer.BadParameter.__mro__[2]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from andrea._core import __version__
+
+        print(f"andrea {__version__}")
+        raise typer.Exit
+
+
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Grow small decoder-only language models on one GPU from open data."""
+
+
+def make_app(wanted: str | None) -> typer.Typer:
+    """Mount all commands; of the groups, only `wanted` is imported."""
+    app = typer.Typer(
+        name="andrea", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich"
+    )
+    app.callback()(_main)
+    for command in (
+        commands.init,
+        commands.check,
+        commands.plan,
+        commands.train,
+        commands.sample,
+        commands.doctor,
+    ):
+        app.command()(command)
+    for name, (module, line) in GROUPS.items():
+        if wanted == name:
+            app.add_typer(import_module(module).app, name=name, help=line)
+        else:
+            app.command(name, help=line)(_not_mounted)
+    return app
+
+
+def _not_mounted() -> None:
+    """Stand in for a group that this call does not use."""
+
+
+def _first_word(arguments: Sequence[str]) -> str | None:
+    return next((word for word in arguments if not word.startswith("-")), None)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command and leave with its exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    sys.exit(run(given))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command; returns the exit code. ANDREA_DEBUG=1 shows tracebacks."""
+    if os.environ.get("ANDREA_DEBUG") == "1":
+        return _call(arguments)
+    try:
+        return _call(arguments)
+    except KeyboardInterrupt:
+        return _complain("interrupted", 130)
+    except BrokenPipeError:
+        # Whoever read our output has gone; there is nobody to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        return _complain(str(error), EXIT_IO)
+    except Exception as error:
+        return _complain(*_explain(error))
+
+
+def _call(arguments: Sequence[str]) -> int:
+    app = make_app(_first_word(arguments))
+    try:
+        result = typer.main.get_command(app)(args=list(arguments), prog_name="andrea", standalone_mode=False)
+    except UsageError as error:
+        context = getattr(error, "ctx", None)
+        hint = f" (see {context.command_path} --help)" if context is not None else ""
+        return _complain(_message_of(error) + hint, EXIT_USAGE)
+    except typer.Abort:
+        return _complain("aborted", EXIT_USAGE)
+    return result if isinstance(result, int) else 0
+
+
+def _message_of(error: BaseException) -> str:
+    message: Callable[[], str] | None = getattr(error, "format_message", None)
+    return message() if message else str(error)
+
+
+def _explain(error: Exception) -> tuple[str, int]:
+    """Return what to say of an error, and the exit code of its kind."""
+    from andrea.errors import CheckpointError, ConfigError, DataError, Error, IoError, OutOfMemory
+
+    if isinstance(error, (ConfigError, OutOfMemory)):
+        return str(error), EXIT_CONFIG
+    if isinstance(error, (DataError, CheckpointError)):
+        return str(error), EXIT_DATA
+    if isinstance(error, IoError):
+        return str(error), EXIT_IO
+    if isinstance(error, Error):
+        return str(error), EXIT_INTERNAL
+    if isinstance(error, ClickError):
+        return _message_of(error), EXIT_USAGE
+    return (
+        f"internal error: {type(error).__name__}: {error} (ANDREA_DEBUG=1 shows where)",
+        EXIT_INTERNAL,
+    )
+
+
+def _complain(message: str, code: int) -> int:
+    from rich.console import Console
+
+    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    console.print(f"andrea: {message}", style="red")
+    return code
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,207 @@
+"""The commands of the train room: what `andrea train`, `plan`, `sample`, `init`, `check`, `doctor` do.
+
+Errors are raised; andrea.cli turns them into one line and an exit code. Everything heavy is imported
+inside the function that needs it, so that `andrea --help` stays quick.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Config = Annotated[Path, typer.Argument(metavar="CONFIG", help="The experiment, a JSON file.")]
+
+
+class Device(str, Enum):
+    """Where to run."""
+
+    cpu = "cpu"
+    cuda = "cuda"
+    auto = "auto"
+
+
+class Precision(str, Enum):
+    """Arithmetic of activations and matrix products."""
+
+    fp32 = "fp32"
+    fp16 = "fp16"
+    bf16 = "bf16"
+    fp8 = "fp8"
+
+
+class SizeName(str, Enum):
+    """The named sizes."""
+
+    nano = "NANO"
+    m12 = "12M"
+    m120 = "120M"
+    m480 = "480M"
+
+
+DeviceOption = Annotated[Device, typer.Option("--device", help="cpu, cuda or auto.")]
+PrecisionOption = Annotated[
+    Precision | None, typer.Option("--precision", help="Instead of the experiment's.", show_default=False)
+]
+ThreadsOption = Annotated[
+    int | None,
+    typer.Option("--threads", min=1, help="CPU threads; they never change the results.", show_default="all"),
+]
+MemoryOption = Annotated[
+    str | None,
+    typer.Option("--memory", metavar="SIZE", help="Budget of the plan, such as 24GB.", show_default="free"),
+]
+
+
+def train(
+    config: Config,
+    out: Annotated[Path, typer.Option("--out", metavar="RUN", help="The run directory.")],
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest good checkpoint.")] = False,
+    steps: Annotated[
+        int | None, typer.Option("--steps", min=1, help="End this process after step N of the run.")
+    ] = None,
+    device: DeviceOption = Device.auto,
+    precision: PrecisionOption = None,
+    threads: ThreadsOption = None,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, max=2**32 - 1)] = None,
+    memory: MemoryOption = None,
+    from_bin: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="X.bin", help="Start from it, data order anew."),
+    ] = None,
+    allow_data_change: Annotated[
+        bool, typer.Option("--allow-data-change", help="Resume although tokenizer or sources differ.")
+    ] = False,
+    allow_config_change: Annotated[
+        bool, typer.Option("--allow-config-change", help="Resume although other keys differ.")
+    ] = False,
+    polish: Annotated[
+        bool, typer.Option("--polish", help="Resume under a new experiment; samples and state are archived.")
+    ] = False,
+    past_gate: Annotated[
+        bool, typer.Option("--past-gate", help="Resume a run that the coherence gate stopped.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Warnings and errors only.")] = False,
+) -> None:
+    """Train the model of an experiment.
+
+    SIGTERM or Ctrl-C: finish the step, save, exit 75. SIGUSR1: save and go on. Exit codes: 0 finished, 75
+    stopped early and saved, 79 stopped by the coherence gate, 64 usage, 65 bad data, 74 input/output, 78 bad
+    experiment, 70 internal.
+    """
+    from andrea._core import SignalHandlers, load_experiment
+    from andrea.train.display import make_display
+    from andrea.train.run import RunOptions, settings_of
+    from andrea.train.run import train as run
+
+    experiment = load_experiment(str(config))
+    options = RunOptions(
+        resume=resume,
+        steps=steps,
+        device=device.value,
+        precision=precision.value if precision else None,
+        threads=threads,
+        seed=seed,
+        memory=memory,
+        from_bin=from_bin,
+        allow_data_change=allow_data_change,
+        allow_config_change=allow_config_change,
+        polish=polish,
+        past_gate=past_gate,
+    )
+    display = make_display(settings_of(experiment)["model"]["vocab_size"], quiet)
+    with SignalHandlers():
+        code = run(experiment, out, options, display)
+    raise typer.Exit(code)
+
+
+def plan(
+    config: Config,
+    memory: MemoryOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Every buffer, for programs.")] = False,
+    precision: PrecisionOption = None,
+    device: DeviceOption = Device.auto,
+) -> None:
+    """Show what a run would need, byte by byte, without allocating it. Exit 78 if it does not fit."""
+    import json
+
+    from andrea._core import plan_report
+
+    report = plan_report(
+        config, device.value, memory=memory, precision=precision.value if precision else None
+    )
+    print(json.dumps(report.data, indent=2) if as_json else report.text.rstrip("\n"))
+    raise typer.Exit(0 if report.fits else 78)
+
+
+def sample(
+    model: Annotated[Path, typer.Argument(metavar="RUN|CHECKPOINT", help="A run directory or a .bin.")],
+    prompt: Annotated[str, typer.Option("--prompt", help="What the model goes on from.")] = "",
+    number: Annotated[int, typer.Option("-n", min=1, help="Samples.")] = 1,
+    tokens: Annotated[int, typer.Option("--tokens", min=1, help="Tokens a sample.")] = 200,
+    temperature: Annotated[float, typer.Option(min=0.0, help="0: the most likely token.")] = 0.8,
+    top_k: Annotated[int, typer.Option("--top-k", min=0, help="0: all tokens.")] = 40,
+    top_p: Annotated[float, typer.Option("--top-p", min=0.0, max=1.0)] = 1.0,
+    repetition_penalty: Annotated[float, typer.Option("--repetition-penalty", min=1.0, help="1: off.")] = 1.0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of the first sample; then +1 each.")] = 42,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="The experiment, for a .bin outside its run directory.")
+    ] = None,
+    device: DeviceOption = Device.auto,
+    threads: ThreadsOption = None,
+) -> None:
+    """Let a trained model write, word by word."""
+    from andrea.train.sample import Choice, load_model, write_sample
+
+    trained = load_model(model, config, device.value, threads)
+    choice = Choice(tokens, temperature, top_k, top_p, repetition_penalty)
+    for index in range(number):
+        if number > 1:
+            print(f"--- sample {index + 1} (seed {seed + index})")
+        print(prompt, end="", flush=True)
+        write_sample(
+            trained, prompt, choice, (seed + index) % 2**32, lambda text: print(text, end="", flush=True)
+        )
+        print()
+
+
+def init(
+    size: Annotated[SizeName, typer.Option("--size", help="The named shape.")],
+    data: Annotated[
+        list[Path], typer.Option("--data", metavar="FILES", help="Text files or folders: one source each.")
+    ],
+    more: Annotated[list[Path] | None, typer.Argument(metavar="[FILES]", help="More of them.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where all of it goes.")] = None,
+    segments: Annotated[
+        int | None, typer.Option("--segments", min=1, help="N of the tokenizer, instead of the size's.")
+    ] = None,
+    holdout: Annotated[float, typer.Option(help="Share of documents kept for evaluation.")] = 0.01,
+) -> None:
+    """Make an experiment of your own text: tokenizer, packed sources and config, ready for `andrea train`."""
+    from andrea.train.starter import start
+
+    target = out or Path(f"andrea-{size.value.lower()}")
+    for line in start(size.value, [*data, *(more or [])], target, segments, holdout):
+        print(line)
+
+
+def check(
+    config: Config,
+    files: Annotated[bool, typer.Option("--files", help="Verify tokenizer and sources too.")] = False,
+) -> None:
+    """Check an experiment: every fault at once, each with its place and the nearest right key."""
+    from andrea._core import load_experiment
+    from andrea.train.check import checked_lines
+
+    for line in checked_lines(load_experiment(str(config)), config, files):
+        print(line)
+
+
+def doctor() -> None:
+    """Say what was built, what is on this machine, and what is missing."""
+    from andrea.train.doctor import doctor_lines
+
+    for line in doctor_lines():
+        print(line)
