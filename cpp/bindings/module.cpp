@@ -8,6 +8,7 @@ NB_MODULE(_core, m) {
   m.attr("__version__") = ANDREA_VERSION;
   andrea::init_errors(m);
   andrea::init_tokenizer(m);
+  andrea::init_tokenizer_training(m);
   andrea::init_files(m);
   andrea::init_engine(m);
   andrea::init_trainer(m);

@@ -197,8 +197,9 @@ void init_tokenizer(nb::module_& m) {
       .def("__hash__", [](const Tokenizer& t) { return static_cast<Py_hash_t>(t.hash() >> 2); })
       .def("__repr__",
            [](const Tokenizer& t) { return "Tokenizer(vocab_size=" + std::to_string(t.vocab_size()) + ")"; })
-      .def("__reduce__", [m](const Tokenizer& t) {
-        return nb::make_tuple(m.attr("Tokenizer").attr("from_segments"), nb::make_tuple(t.segments()));
+      .def("__getstate__", [](const Tokenizer& t) { return t.segments(); })
+      .def("__setstate__", [](Tokenizer& t, std::vector<std::string> segments) {
+        new (&t) Tokenizer(Tokenizer::from_segments(std::move(segments)));
       });
 
   nb::class_<StreamDecoder>(m, "StreamDecoder", "Decodes ids piece by piece, whole characters only.")
