@@ -97,6 +97,8 @@ class Trainer::Impl {
   std::vector<std::int32_t> ids_;
   Clock::time_point start_, last_checkpoint_, last_flush_;
   std::int64_t first_step_ = 0;
+  std::int64_t bin_step_ = -1;  // the step whose .bin is on disk, and its hash
+  std::uint64_t bin_hash_ = 0;
   std::int64_t saved_step_ = -1;  // the last checkpoint of this process, whole and with nothing pending
 };
 
@@ -164,6 +166,8 @@ bool Trainer::Impl::take_up() {
   read_checkpoint(found->bin_path, static_cast<std::int32_t>(engine_.shape().n_params), &weights.weights,
                   &weights.m, &weights.v, nullptr);
   engine_.import_weights(weights, state_.step);
+  bin_step_ = state_.step;
+  bin_hash_ = state_.bin_hash;
   saved_step_ = state_.edge_pending ? -1 : state_.step;
   engine_.set_loss_scale(state_.loss_scale, state_.good_steps);
   engine_.loader().set_cursors(check.cursors);
@@ -444,11 +448,17 @@ bool Trainer::Impl::checkpoint(std::int64_t step, bool pending, bool must) {
   try {
     log_->sync();
     next.history_bytes = log_->bytes();
-    directory_.prepare(step);
-    const Engine::Weights w = engine_.export_weights();
-    next.bin_hash = write_checkpoint(directory_.bin_path(step), static_cast<std::int32_t>(step),
-                                     static_cast<std::int32_t>(engine_.shape().n_params), w.weights.data(),
-                                     w.m.data(), w.v.data());
+    // The same step again (a new config, or samples made up for): the weights on disk are these, and the new
+    // state replaces the old one in one rename.
+    if (bin_step_ != step) {
+      directory_.prepare(step);
+      const Engine::Weights w = engine_.export_weights();
+      bin_hash_ = write_checkpoint(directory_.bin_path(step), static_cast<std::int32_t>(step),
+                                   static_cast<std::int32_t>(engine_.shape().n_params), w.weights.data(),
+                                   w.m.data(), w.v.data());
+      bin_step_ = step;
+    }
+    next.bin_hash = bin_hash_;
     directory_.commit(next);
     state_ = next;
     if (best) directory_.link(step, "-best");
