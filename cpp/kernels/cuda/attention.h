@@ -1,0 +1,28 @@
+// The launchers of attention, by arithmetic: tensor cores for 16-bit types, FMA for float32.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace andrea::cuda {
+
+/// Sizes of one call. qkv is [B, T, 3, H, hd], out [B, T, H, hd], lse and delta [B, H, T].
+struct AttentionShape {
+  std::int64_t B, T, H, hd;
+};
+constexpr std::int64_t kMaxHeadDim = 128;
+
+template <typename T>
+void attention_forward(T* out, float* lse, const T* qkv, const AttentionShape& shape, cudaStream_t stream);
+
+/// delta is working memory.
+template <typename T>
+void attention_backward(T* dqkv, const T* dout, const T* out, const T* qkv, const float* lse, float* delta,
+                        const AttentionShape& shape, cudaStream_t stream);
+
+template <typename T>
+void attention_decode(T* out, T* cache, const T* qkv, const std::int32_t* position, std::int64_t B,
+                      std::int64_t T_max, std::int64_t H, std::int64_t hd, cudaStream_t stream);
+
+}  // namespace andrea::cuda

@@ -1,0 +1,189 @@
+#include "kernels/cuda/cuda_device.h"
+
+#include <string>
+
+#include "engine/errors.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/check.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/lt_library.h"
+
+namespace andrea::cuda {
+namespace {
+
+std::string version_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+int attribute(cudaDeviceAttr name, int device) {
+  int value = 0;
+  ANDREA_CUDA_CHECK(cudaDeviceGetAttribute(&value, name, device));
+  return value;
+}
+
+std::string capability(int device) {
+  return std::to_string(attribute(cudaDevAttrComputeCapabilityMajor, device)) + "." +
+         std::to_string(attribute(cudaDevAttrComputeCapabilityMinor, device));
+}
+
+std::string mib(std::size_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
+
+}  // namespace
+
+std::string device_unavailable_reason() {
+  int driver = 0;
+  int runtime = 0;
+  (void)cudaDriverGetVersion(&driver);
+  (void)cudaRuntimeGetVersion(&runtime);
+  if (driver == 0)
+    return "no NVIDIA driver found (this build needs one for CUDA " + version_text(runtime) + ")";
+  int count = 0;
+  const cudaError_t counted = cudaGetDeviceCount(&count);
+  (void)cudaGetLastError();
+  if (counted == cudaErrorInsufficientDriver || (counted != cudaSuccess && driver < runtime))
+    return "the driver supports CUDA " + version_text(driver) + " but this build uses CUDA " +
+           version_text(runtime) + ": install a newer driver, or build with an older toolkit";
+  if (counted != cudaSuccess && counted != cudaErrorNoDevice)
+    return std::string("CUDA does not start: ") + cudaGetErrorString(counted) + " (driver for CUDA " +
+           version_text(driver) + ", run-time " + version_text(runtime) + ")";
+  if (counted == cudaErrorNoDevice || count == 0)
+    return "no GPU found (driver for CUDA " + version_text(driver) +
+           " is there; is CUDA_VISIBLE_DEVICES empty?)";
+  cudaDeviceProp properties{};
+  if (const cudaError_t status = cudaGetDeviceProperties(&properties, 0); status != cudaSuccess) {
+    (void)cudaGetLastError();
+    return std::string("the GPU does not answer: ") + cudaGetErrorString(status);
+  }
+  const std::string gpu = std::string(properties.name) + " (compute capability " +
+                          std::to_string(properties.major) + "." + std::to_string(properties.minor) + ")";
+  if (properties.major < 8) return gpu + " is too old: compute capability 8.0 or newer is needed";
+  if (!kernels_fit_device())
+    return "this build has no kernels for the " + gpu +
+           ": build with -DCMAKE_CUDA_ARCHITECTURES=" + std::to_string(properties.major) +
+           std::to_string(properties.minor);
+  try {
+    (void)lt_library();
+  } catch (const DeviceError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+CudaDevice::CudaDevice(Precision precision, bool allow_tf32)
+    : precision_(precision), allow_tf32_(allow_tf32) {
+  ANDREA_CUDA_CHECK(cudaSetDevice(device_));
+  ANDREA_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  // Blocking waits: the host thread sleeps instead of burning a core; a queued step hides the wake-up.
+  for (cudaEvent_t& event : marks_)
+    ANDREA_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync));
+  gemm_ = std::make_unique<GemmTable>(precision, allow_tf32);
+}
+
+CudaDevice::~CudaDevice() {
+  (void)cudaStreamSynchronize(stream_);
+  for (const auto& entry : records_)
+    if (entry.second.graph != nullptr) (void)cudaGraphExecDestroy(entry.second.graph);
+  for (cudaEvent_t event : marks_)
+    if (event != nullptr) (void)cudaEventDestroy(event);
+  (void)cudaStreamDestroy(stream_);
+}
+
+DeviceInfo CudaDevice::info() const {
+  cudaDeviceProp properties{};
+  ANDREA_CUDA_CHECK(cudaGetDeviceProperties(&properties, device_));
+  int driver = 0;
+  int runtime = 0;
+  ANDREA_CUDA_CHECK(cudaDriverGetVersion(&driver));
+  ANDREA_CUDA_CHECK(cudaRuntimeGetVersion(&runtime));
+  DeviceInfo info;
+  info.backend = "cuda";
+  info.name = properties.name;
+  info.arithmetic = std::string(precision_name(precision_)) + (allow_tf32_ ? " with TF32" : "") + ", sm " +
+                    capability(device_) + " x " + std::to_string(properties.multiProcessorCount) + ", " +
+                    gemm_->version() + ", kernels " + kKernelVersion;
+  info.details.push_back("compute capability " + capability(device_) + ", " +
+                         std::to_string(properties.multiProcessorCount) + " multiprocessors, L2 " +
+                         mib(static_cast<std::size_t>(properties.l2CacheSize)));
+  info.details.push_back("driver for CUDA " + version_text(driver) + ", run-time " + version_text(runtime) +
+                         ", " + gemm_->version() + " (" + lt_library().path + ")");
+  for (std::string& line : gemm_->lines()) info.details.push_back(std::move(line));
+  ANDREA_CUDA_CHECK(cudaMemGetInfo(&info.free_bytes, &info.total_bytes));
+  return info;
+}
+
+void* CudaDevice::allocate(std::size_t bytes) {
+  void* memory = nullptr;
+  const cudaError_t status = cudaMalloc(&memory, bytes == 0 ? 256 : bytes);
+  if (status == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    std::size_t free = 0;
+    std::size_t total = 0;
+    ANDREA_CUDA_CHECK(cudaMemGetInfo(&free, &total));
+    throw OutOfMemory("the GPU refused " + std::to_string(bytes) + " bytes (" + mib(bytes) + "); " +
+                          mib(free) + " of " + mib(total) + " are free: use a smaller batch, or free the GPU",
+                      bytes, free);
+  }
+  ANDREA_CUDA_CHECK(status);
+  return memory;
+}
+
+void CudaDevice::release(void* memory) noexcept { (void)cudaFree(memory); }
+
+void* CudaDevice::allocate_host(std::size_t bytes) {
+  void* memory = nullptr;
+  const cudaError_t status = cudaMallocHost(&memory, bytes == 0 ? 256 : bytes);
+  if (status == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    throw OutOfMemory("the system refused " + std::to_string(bytes) + " bytes (" + mib(bytes) +
+                          ") of pinned host memory: free memory, or raise the limit on locked memory",
+                      bytes, 0);
+  }
+  ANDREA_CUDA_CHECK(status);
+  return memory;
+}
+
+void CudaDevice::release_host(void* memory) noexcept { (void)cudaFreeHost(memory); }
+
+void CudaDevice::upload(void* device, const void* host, std::size_t bytes) {
+  if (bytes > 0) ANDREA_CUDA_CHECK(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_));
+}
+
+void CudaDevice::download(void* host, const void* device, std::size_t bytes) {
+  if (bytes > 0) ANDREA_CUDA_CHECK(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_));
+}
+
+void CudaDevice::fill_zero(void* device, std::size_t bytes) {
+  if (bytes > 0) ANDREA_CUDA_CHECK(cudaMemsetAsync(device, 0, bytes, stream_));
+}
+
+void CudaDevice::run(std::int64_t key, const std::function<void()>& work) {
+  Record& record = records_[key];
+  if (!record.seen) {
+    work();
+    record.seen = true;
+    return;
+  }
+  if (record.graph == nullptr) {
+    ANDREA_CUDA_CHECK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+    cudaGraph_t graph = nullptr;
+    try {
+      work();
+    } catch (...) {
+      (void)cudaStreamEndCapture(stream_, &graph);  // leave the stream usable, report the first error
+      if (graph != nullptr) (void)cudaGraphDestroy(graph);
+      (void)cudaGetLastError();
+      throw;
+    }
+    ANDREA_CUDA_CHECK(cudaStreamEndCapture(stream_, &graph));
+    const cudaError_t status = cudaGraphInstantiate(&record.graph, graph, 0);
+    (void)cudaGraphDestroy(graph);
+    ANDREA_CUDA_CHECK(status);
+  }
+  ANDREA_CUDA_CHECK(cudaGraphLaunch(record.graph, stream_));
+}
+
+void CudaDevice::mark(int slot) { ANDREA_CUDA_CHECK(cudaEventRecord(marks_[slot], stream_)); }
+void CudaDevice::wait_mark(int slot) { ANDREA_CUDA_CHECK(cudaEventSynchronize(marks_[slot])); }
+void CudaDevice::wait() { ANDREA_CUDA_CHECK(cudaStreamSynchronize(stream_)); }
+
+}  // namespace andrea::cuda

@@ -1,0 +1,194 @@
+#include "kernels/cuda/gemm.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "engine/errors.h"
+#include "kernels/cuda/check.h"
+#include "kernels/cuda/lt_library.h"
+
+namespace andrea::cuda {
+namespace {
+
+// cuBLASLt is column-major: it computes the transpose, out^T [n, m] = op(b) op(a), so b is its first operand.
+struct Types {
+  cudaDataType_t in;
+  cudaDataType_t out;
+  cublasComputeType_t compute;
+};
+
+Types types_of(Precision precision, bool allow_tf32, GemmKind kind) {
+  switch (precision) {
+    case Precision::kFp16:
+      return {CUDA_R_16F, kind == GemmKind::kWeight ? CUDA_R_32F : CUDA_R_16F, CUBLAS_COMPUTE_32F};
+    case Precision::kBf16:
+      return {CUDA_R_16BF, kind == GemmKind::kWeight ? CUDA_R_32F : CUDA_R_16BF, CUBLAS_COMPUTE_32F};
+    default:
+      return {CUDA_R_32F, CUDA_R_32F, allow_tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F};
+  }
+}
+
+std::uint32_t alignment_of(const void* pointer) {
+  const auto address = reinterpret_cast<std::uintptr_t>(pointer) | 256U;  // null counts as aligned to 256
+  return static_cast<std::uint32_t>(address & (~address + 1));
+}
+
+template <typename T>
+T algo_value(const cublasLtMatmulAlgo_t& algo, cublasLtMatmulAlgoConfigAttributes_t attribute) {
+  T value{};
+  std::size_t written = 0;
+  ANDREA_CUDA_CHECK(lt_library().algo_get(&algo, attribute, &value, sizeof value, &written));
+  return value;
+}
+
+class Layout {
+ public:
+  Layout() = default;
+  Layout(cudaDataType_t type, std::int64_t rows, std::int64_t cols) {
+    ANDREA_CUDA_CHECK(lt_library().layout_create(&layout_, type, static_cast<std::uint64_t>(rows),
+                                                 static_cast<std::uint64_t>(cols), rows));
+  }
+  ~Layout() {
+    if (layout_ != nullptr) lt_library().layout_destroy(layout_);
+  }
+  Layout(const Layout&) = delete;
+  Layout& operator=(const Layout&) = delete;
+  Layout(Layout&& other) noexcept : layout_(std::exchange(other.layout_, nullptr)) {}
+  Layout& operator=(Layout&& other) noexcept {
+    std::swap(layout_, other.layout_);
+    return *this;
+  }
+  cublasLtMatrixLayout_t get() const { return layout_; }
+
+ private:
+  cublasLtMatrixLayout_t layout_ = nullptr;
+};
+
+}  // namespace
+
+struct GemmTable::Key {
+  GemmKind kind;
+  std::int64_t m, n, k;
+  bool addend;
+  std::uint32_t align_out, align_a, align_b;
+  bool operator<(const Key& other) const {
+    const auto all = [](const Key& key) {
+      return std::tie(key.kind, key.m, key.n, key.k, key.addend, key.align_out, key.align_a, key.align_b);
+    };
+    return all(*this) < all(other);
+  }
+};
+
+struct GemmTable::Plan {
+  cublasLtMatmulDesc_t desc = nullptr;
+  Layout a, b, out;
+  cublasLtMatmulAlgo_t algo{};
+  std::string line;
+  Plan() = default;
+  ~Plan() {
+    if (desc != nullptr) lt_library().desc_destroy(desc);
+  }
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+};
+
+GemmTable::GemmTable(Precision precision, bool allow_tf32) : precision_(precision), allow_tf32_(allow_tf32) {
+  cublasLtHandle_t handle = nullptr;
+  ANDREA_CUDA_CHECK(lt_library().create(&handle));
+  handle_ = handle;
+}
+
+GemmTable::~GemmTable() { lt_library().destroy(static_cast<cublasLtHandle_t>(handle_)); }
+
+const GemmTable::Plan& GemmTable::resolve(const Key& key) {
+  if (const auto found = plans_.find(key); found != plans_.end()) return *found->second;
+  const LtLibrary& lt = lt_library();
+  const Types types = types_of(precision_, allow_tf32_, key.kind);
+  auto plan = std::make_unique<Plan>();
+
+  const cublasOperation_t op_b = key.kind == GemmKind::kForward ? CUBLAS_OP_T : CUBLAS_OP_N;
+  const cublasOperation_t op_a = key.kind == GemmKind::kWeight ? CUBLAS_OP_T : CUBLAS_OP_N;
+  ANDREA_CUDA_CHECK(lt.desc_create(&plan->desc, types.compute, CUDA_R_32F));
+  ANDREA_CUDA_CHECK(lt.desc_set(plan->desc, CUBLASLT_MATMUL_DESC_TRANSA, &op_b, sizeof op_b));
+  ANDREA_CUDA_CHECK(lt.desc_set(plan->desc, CUBLASLT_MATMUL_DESC_TRANSB, &op_a, sizeof op_a));
+  plan->b = op_b == CUBLAS_OP_T ? Layout(types.in, key.k, key.n) : Layout(types.in, key.n, key.k);
+  plan->a = op_a == CUBLAS_OP_T ? Layout(types.in, key.m, key.k) : Layout(types.in, key.k, key.m);
+  plan->out = Layout(types.out, key.n, key.m);
+
+  cublasLtMatmulPreference_t preference = nullptr;
+  ANDREA_CUDA_CHECK(lt.preference_create(&preference));
+  const auto destroy = [&lt](cublasLtMatmulPreference_t p) { lt.preference_destroy(p); };
+  const std::unique_ptr<std::remove_pointer_t<cublasLtMatmulPreference_t>, decltype(destroy)> guard(
+      preference, destroy);
+  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+    ANDREA_CUDA_CHECK(lt.preference_set(preference, attribute, &value, sizeof value));
+  };
+  const std::size_t workspace = kGemmWorkspaceBytes;
+  // Split sums go through the workspace in float32 and are added in a second, ordered stage.
+  const std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace);
+  prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.align_b);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.align_a);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.align_out);
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.align_out);
+
+  constexpr int kCandidates = 16;
+  cublasLtMatmulHeuristicResult_t results[kCandidates] = {};
+  int found = 0;
+  ANDREA_CUDA_CHECK(lt.get_heuristic(static_cast<cublasLtHandle_t>(handle_), plan->desc, plan->b.get(),
+                                     plan->a.get(), plan->out.get(), plan->out.get(), preference, kCandidates,
+                                     results, &found));
+  const char* kinds[] = {"x W^T", "dy W", "dy^T x"};
+  const std::string shape = std::string("gemm ") + kinds[static_cast<int>(key.kind)] + "  " +
+                            std::to_string(key.m) + " x " + std::to_string(key.n) + " x " +
+                            std::to_string(key.k) + (key.addend ? " + C" : "");
+  for (int i = 0; i < found; ++i) {
+    const cublasLtMatmulHeuristicResult_t& result = results[i];
+    if (result.state != CUBLAS_STATUS_SUCCESS || result.workspaceSize > workspace) continue;
+    const auto scheme = algo_value<std::uint32_t>(result.algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME);
+    if ((scheme & ~reductions) != 0) continue;
+    plan->algo = result.algo;
+    plan->line =
+        shape + ": algo " + std::to_string(algo_value<std::int32_t>(result.algo, CUBLASLT_ALGO_CONFIG_ID)) +
+        " tile " + std::to_string(algo_value<std::uint32_t>(result.algo, CUBLASLT_ALGO_CONFIG_TILE_ID)) +
+        " stages " + std::to_string(algo_value<std::uint32_t>(result.algo, CUBLASLT_ALGO_CONFIG_STAGES_ID)) +
+        " split-K " + std::to_string(algo_value<std::int32_t>(result.algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM)) +
+        " reduction " + std::to_string(scheme) + " workspace " + std::to_string(result.workspaceSize);
+    return *plans_.emplace(key, std::move(plan)).first->second;
+  }
+  throw DeviceError("cuBLASLt " + version() + " has no deterministic algorithm for " + shape + " in " +
+                    (precision_ == Precision::kFp32   ? "fp32"
+                     : precision_ == Precision::kFp16 ? "fp16"
+                                                      : "bf16") +
+                    " on this GPU; sizes that are multiples of 8 are always supported");
+}
+
+void GemmTable::multiply(GemmKind kind, void* out, const void* a, const void* b, const void* addend,
+                         std::int64_t m, std::int64_t n, std::int64_t k, void* workspace,
+                         cudaStream_t stream) {
+  const std::uint32_t align_out = std::min(alignment_of(out), alignment_of(addend));
+  const Plan& plan =
+      resolve(Key{kind, m, n, k, addend != nullptr, align_out, alignment_of(a), alignment_of(b)});
+  const float alpha = 1.0F;
+  const float beta = addend != nullptr ? 1.0F : 0.0F;
+  const void* c = addend != nullptr ? addend : out;
+  ANDREA_CUDA_CHECK(lt_library().matmul(static_cast<cublasLtHandle_t>(handle_), plan.desc, &alpha, b,
+                                        plan.b.get(), a, plan.a.get(), &beta, c, plan.out.get(), out,
+                                        plan.out.get(), &plan.algo, workspace, kGemmWorkspaceBytes, stream));
+}
+
+std::vector<std::string> GemmTable::lines() const {
+  std::vector<std::string> all;
+  for (const auto& entry : plans_) all.push_back(entry.second->line);
+  return all;
+}
+
+std::string GemmTable::version() const {
+  const std::size_t v = lt_library().get_version();
+  return "cuBLASLt " + std::to_string(v / 10000) + "." + std::to_string(v / 100 % 100) + "." +
+         std::to_string(v % 100);
+}
+
+}  // namespace andrea::cuda

@@ -1,0 +1,58 @@
+// Matrix products by cuBLASLt. One table: for each shape the descriptors, the algorithm and its workspace are
+// resolved once, by the library's heuristic (a rule, never a timing), and kept. Only algorithms whose sums
+// have a fixed order are allowed, so equal tables mean equal bits.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/ops.h"
+
+namespace andrea::cuda {
+
+/// Memory that every product may use while it runs.
+constexpr std::size_t kGemmWorkspaceBytes = std::size_t{32} << 20;
+
+/// How the operands of a product lie in memory. Row-major, in the terms of a linear layer y = x W^T.
+enum class GemmKind {
+  kForward,  ///< out [m, n] = a [m, k] b [n, k]^T : y = x W^T
+  kInput,    ///< out [m, n] = a [m, k] b [k, n]   : dx = dy W
+  kWeight,   ///< out [m, n] = a [k, m]^T b [k, n] : dW = dy^T x, out is float32
+};
+
+class GemmTable {
+ public:
+  /// Products of `precision` operands; float32 operands are multiplied in TF32 only if `allow_tf32`.
+  GemmTable(Precision precision, bool allow_tf32);
+  ~GemmTable();
+  GemmTable(const GemmTable&) = delete;
+  GemmTable& operator=(const GemmTable&) = delete;
+
+  /// out = product + addend. `addend` may be null, another array, or out itself (accumulation).
+  /// `workspace` has kGemmWorkspaceBytes.
+  void multiply(GemmKind kind, void* out, const void* a, const void* b, const void* addend, std::int64_t m,
+                std::int64_t n, std::int64_t k, void* workspace, cudaStream_t stream);
+
+  /// One line a resolved product: shape, types, algorithm, tile, stages, split-K, workspace.
+  std::vector<std::string> lines() const;
+  /// "cuBLASLt 13.0.2".
+  std::string version() const;
+
+ private:
+  struct Key;
+  struct Plan;
+  const Plan& resolve(const Key& key);
+
+  Precision precision_;
+  bool allow_tf32_;
+  void* handle_ = nullptr;
+  std::map<Key, std::unique_ptr<Plan>> plans_;
+};
+
+}  // namespace andrea::cuda
