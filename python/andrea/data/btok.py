@@ -44,7 +44,7 @@ class TokenizerLike(Protocol):
     def hash(self) -> int:
         """XXH64 over length and bytes of each segment in id order."""
 
-    def encode_batch(self, texts: list[bytes]) -> tuple[Ids, Offsets]:
+    def encode_batch(self, texts: list[bytes], threads: int = 0) -> tuple[Ids, Offsets]:
         """Return the ids of all texts end to end and offsets `[len(texts) + 1]`."""
 
     def decode_bytes(self, ids: Ids) -> bytes:
@@ -61,6 +61,14 @@ class BtokHeader(NamedTuple):
     n_bytes: int
     tokenizer_hash: int
     content_hash: int
+
+
+def load_tokenizer(path: str | Path) -> TokenizerLike:
+    """Load a trained tokenizer (`harris_segments.json`)."""
+    from andrea.tokenizer import Tokenizer
+
+    found: TokenizerLike = Tokenizer.load(str(path))
+    return found
 
 
 def token_width(vocab_size: int) -> int:

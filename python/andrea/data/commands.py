@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
-if TYPE_CHECKING:
-    from andrea.data.btok import TokenizerLike
-
 app = typer.Typer(help="Prepare, pack, inspect and verify training data.", no_args_is_help=True)
 console = Console(highlight=False, markup=False, soft_wrap=True)
-
-
-def load_tokenizer(path: Path) -> TokenizerLike:
-    """Load a trained tokenizer (`harris_segments.json`)."""
-    from andrea.tokenizer import Tokenizer
-
-    tokenizer: TokenizerLike = Tokenizer.load(path)
-    return tokenizer
 
 
 @app.command()
@@ -33,6 +22,7 @@ def pack(
     explain: Annotated[bool, typer.Option("--explain", help="Show examples of what was left out.")] = False,
 ) -> None:
     """Pack files into one .btok; long texts are cut at paragraph or sentence ends."""
+    from andrea.data.btok import load_tokenizer
     from andrea.data.pack import held_out_path, pack_files
 
     packed = pack_files(files, load_tokenizer(tokenizer), out, holdout, context)
@@ -58,7 +48,7 @@ def inspect(
     seed: Annotated[int, typer.Option(help="Seed of --sample.")] = 0,
 ) -> None:
     """Verify a .btok and look inside. Without a tokenizer, documents show as ids."""
-    from andrea.data.btok import Btok
+    from andrea.data.btok import Btok, load_tokenizer
     from andrea.data.inspect import document_text, find_tokenizer, sample_documents, stats_lines
     from andrea.errors import ConfigError
 
@@ -96,3 +86,51 @@ def demo(out: Annotated[Path, typer.Option("--out", help="Folder for the text fi
 
     for source in collect(out):
         console.print(f"{source.path}: {source.documents:,} documents, {source.n_bytes:,} bytes")
+
+
+@app.command()
+def prep(
+    recipe: Annotated[Path, typer.Argument(metavar="RECIPE.json")],
+    processes: Annotated[int, typer.Option("--processes", "-j", help="0: one a core.")] = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with unfinished work.")] = False,
+    restart: Annotated[bool, typer.Option("--restart", help="Throw earlier work away.")] = False,
+    keep_work: Annotated[bool, typer.Option("--keep-work", help="Keep OUT/.work when done.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Show examples of what was dropped.")] = False,
+    out: Annotated[Path | None, typer.Option("--out", help="Instead of the recipe's out.")] = None,
+    tokenizer: Annotated[Path | None, typer.Option("--tokenizer", help="Instead of the recipe's.")] = None,
+) -> None:
+    """Prepare all sources of a recipe: filter, deduplicate, pack, report."""
+    import os
+
+    from andrea.data.prep import prepare
+    from andrea.data.tally import Tally
+
+    count = processes or len(os.sched_getaffinity(0))
+    manifest = prepare(recipe, count, resume, restart, keep_work, console.print, out, tokenizer)
+    for source in manifest.sources:
+        lines = Tally.from_json(source.tally).lines(explain)
+        for line in lines:
+            console.print(f"{source.name}: {line}")
+
+
+@app.command()
+def verify(manifest: Annotated[Path, typer.Argument(metavar="MANIFEST")]) -> None:
+    """Check every packed file against a manifest: SHA-256, header, offsets, ids."""
+    from andrea.data.manifest import verify_manifest
+
+    for line in verify_manifest(manifest):
+        console.print(line)
+
+
+@app.command(name="list")
+def list_sources() -> None:
+    """Show the named sources: origin, licence, layout, and what of them is on this machine."""
+    from andrea.data.sources import SOURCES, data_root, state_of
+
+    console.print(f"folder of the named sources: {data_root()} (set ANDREA_DATA to change it)")
+    for source in SOURCES.values():
+        console.print(f"{source.name}  (reader {source.reader})")
+        console.print(f"    origin   {source.origin}")
+        console.print(f"    licence  {source.licence}")
+        console.print(f"    layout   {source.layout}")
+        console.print(f"    state    {state_of(source)}")

@@ -62,8 +62,9 @@ class Batch:
 class DocumentEncoder:
     """Encodes documents in batches; those over `context` tokens are cut at their best ends."""
 
-    def __init__(self, tokenizer: TokenizerLike, context: int | None = None) -> None:
+    def __init__(self, tokenizer: TokenizerLike, context: int | None = None, threads: int = 0) -> None:
         self.tokenizer = tokenizer
+        self.threads = threads  # 0: all
         self.context = check_context(context)
         one = np.zeros(1, dtype=np.int32)
         self._token_bytes = np.zeros(tokenizer.vocab_size, dtype=np.int64)
@@ -75,7 +76,7 @@ class DocumentEncoder:
     def encode(self, texts: Sequence[bytes]) -> Batch:
         """Encode non-empty documents; each becomes one packed document, or several if it is long."""
         given = list(texts)
-        ids, offsets = self.tokenizer.encode_batch(given)
+        ids, offsets = self.tokenizer.encode_batch(given, self.threads)
         ids, offsets = np.asarray(ids, dtype=np.int32), np.asarray(offsets, dtype=np.int64)
         lengths = np.diff(offsets)
         long = np.flatnonzero(lengths > self.context)

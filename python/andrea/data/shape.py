@@ -47,6 +47,26 @@ _ROLE = re.compile(
     r"(?:^|(?<=[.!?:。！？\n>|]))[\s#*_“\"'-]*(?:" + "|".join(_ASSIGNMENTS) + ")",
     re.IGNORECASE,
 )
+# Every assignment holds one of these: looking for them first is ten times faster than the expression.
+_HINTS = (
+    *(
+        "you",
+        " as ",
+        " like ",
+        "the role",
+        "as a",
+        "du bist",
+        "sie sind",
+        "aufgabe ist",
+        "tu es",
+        "mission est",
+    ),
+    *("eres", "usted es", "tarea es", "sei un", "aja como", "je bent"),
+)
+_HINTS_BEYOND_ASCII = (
+    *("êtes", "tâche est", "actúa", "lei è", "você", "ты", "вы", "你", "您", "扮演", "充当"),
+    *("あなたは", "당신은", "أنت", "انت", "तुम", "आप"),
+)
 _ITEM = re.compile(r"(?m)^[ \t]*(?:[-*+•●▪–]|\(?\w{1,3}[.):、．]|[①-⑳])[ \t]*\S.{8,}$")
 _WORDS_OF_RULES = (
     r"\b(?:must(?:\s+not)?|never|always|do\s+not|don['’]t|should(?:\s+not)?|avoid|ensure|make\s+sure|refuse"
@@ -64,8 +84,17 @@ _FRAME = re.compile(
     r"|<\|(?:im_start\|>)?system|\[inst\]\s*<<sys>>|<(?:system|tools|instructions|rules)>)"
     r"|\{\{[^{}\n]{1,200}\}\}"
 )
+_MARKS = ("> ", "< ", "| ")
 _MARK = re.compile(r"(?m)^[<>|] ")
 _REPLY = re.compile(r"(?m)^< ")
+
+
+def _assigns_role(text: str) -> bool:
+    folded = text.lower()
+    hinted = any(hint in folded for hint in _HINTS)
+    if not hinted and not text.isascii():
+        hinted = any(hint in folded for hint in _HINTS_BEYOND_ASCII)
+    return hinted and _ROLE.search(text) is not None
 
 
 def _rules(text: str) -> int:
@@ -82,6 +111,8 @@ def has_system_prompt_shape(document: str) -> bool:
     plain text. A request that merely begins with "Act as ..." and goes on for a sentence or two is none.
     """
     head = document[:_LOOKED_AT]
+    if head[:2] not in _MARKS and not ("\n> " in head and "\n< " in head):
+        return _plain_has_it(head)
     first = _MARK.search(head)
     if first is None:
         return _plain_has_it(head)
@@ -93,7 +124,7 @@ def has_system_prompt_shape(document: str) -> bool:
         preamble = before if user < 0 else before[:user]
     if preamble.strip():
         return (
-            _ROLE.search(preamble[:_ROLE_WITHIN]) is not None
+            _assigns_role(preamble[:_ROLE_WITHIN])
             or _FRAME.search(preamble) is not None
             or _rules(preamble) >= 3
             or len(_ITEM.findall(preamble)) >= 3
@@ -104,7 +135,7 @@ def has_system_prompt_shape(document: str) -> bool:
         _ROLE.search(request[:_ROLE_WITHIN]) or _rules(request) >= 2
     ):
         return True
-    if _ROLE.search(request[:_ROLE_WITHIN]) is None:
+    if not _assigns_role(request[:_ROLE_WITHIN]):
         return False
     rules = _rules(request)
     return rules >= 3 or (rules >= 1 and len(request) >= LONG_REQUEST) or len(_ITEM.findall(request)) >= 4
@@ -113,8 +144,7 @@ def has_system_prompt_shape(document: str) -> bool:
 def _plain_has_it(text: str) -> bool:
     """The rule for text without turns: the role comes first, and rules follow close by."""
     opening = text[:2500]
-    role = _ROLE.search(opening[:200])
-    if role is None:
+    if not _assigns_role(opening[:200]):
         framed = _FRAME.match(opening)
         return framed is not None and _rules(opening) >= 3
     rules = _rules(opening)

@@ -103,9 +103,9 @@ def _looks_latin1(sample: bytes) -> bool:
     high = re.findall(rb"[\x80-\xff]", sample)
     if re.search(rb"[\x80-\x9f]", sample) or len(high) > 0.2 * max(1, len(sample)):
         return False
-    letters = re.findall(rb"[\xc0-\xff]", sample)
+    usual = re.findall(rb"[\xc0-\xff\xa1\xa3\xa7\xa9\xab\xb0\xb7\xbb-\xbf]", sample)
     inside = re.findall(rb"[A-Za-z][\xa1-\xbf][A-Za-z]", sample)  # other one-byte codes have letters there
-    return not inside and not re.search(rb"[\xa1-\xff]{4}", sample) and len(letters) * 2 >= len(high)
+    return not inside and not re.search(rb"[\xa1-\xff]{4}", sample) and len(usual) >= 0.9 * len(high)
 
 
 def detect(path: Path, tally: Tally, encoding: str | None = None) -> tuple[str, str] | None:

@@ -8,11 +8,10 @@ from typing import Any
 
 import msgspec
 
-from andrea.data.readers.jsonl import keys_of, raw_lines, rows
+from andrea.data.readers.jsonl import Span, keys_of, raw_lines, rows
 from andrea.data.tally import Tally
 from andrea.errors import ConfigError, DataError
 
-Span = tuple[int, int] | None
 ROW_SUFFIXES = (".jsonl", ".ndjson", ".json", ".parquet")
 
 

@@ -14,17 +14,18 @@ from andrea.errors import DataError
 
 ROW_BYTES_MAX = 64 << 20  # a longer row is dropped, so memory is bounded whatever the file holds
 T = TypeVar("T")
+Span = tuple[int, int, int] | None  # first and last byte (or row group), lines before it
 _UTF16 = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 
 
-def raw_lines(path: Path, tally: Tally, span: tuple[int, int] | None = None) -> Iterator[tuple[int, bytes]]:
+def raw_lines(path: Path, tally: Tally, span: Span = None) -> Iterator[tuple[int, bytes]]:
     """Yield (line number from 1, bytes without LF) of non-blank lines; rows over 64 MiB are dropped.
 
-    With `span` = (begin, end) only the lines that begin in these bytes of an uncompressed file are
-    given, and line numbers count from the span's first line.
+    With `span` = (begin, end, lines before) only the lines that begin in these bytes of an uncompressed
+    file are given.
     """
     held: list[bytes] = []
-    size, number, skipping = 0, 0, False
+    size, number, skipping = 0, span[2] if span else 0, False
     for block in _span_blocks(path, span) if span else _decoded(path, tally):
         tally.read_bytes += len(block)
         lines = block.split(b"\n")
@@ -75,9 +76,9 @@ def _decoded(path: Path, tally: Tally) -> Iterator[bytes]:
         yield block if decoder is None else decoder.decode(block).encode("utf-8", "replace")
 
 
-def _span_blocks(path: Path, span: tuple[int, int]) -> Iterator[bytes]:
+def _span_blocks(path: Path, span: tuple[int, int, int]) -> Iterator[bytes]:
     """Yield the bytes of the lines that begin in [begin, end)."""
-    begin, end = span
+    begin, end, _ = span
     with open(path, "rb") as source:
         if begin > 0:
             source.seek(begin - 1)
@@ -106,9 +107,7 @@ def reason_of(error: Exception) -> str:
     return "bad JSON"
 
 
-def rows(
-    path: Path, tally: Tally, row_type: type[T], span: tuple[int, int] | None = None
-) -> Iterator[tuple[int, T]]:
+def rows(path: Path, tally: Tally, row_type: type[T], span: Span = None) -> Iterator[tuple[int, T]]:
     """Yield (line, row) decoded as `row_type`; bad rows are dropped and counted with their line.
 
     Raises DataError if the file is one JSON array of something else than rows or pretty-printed JSON.
@@ -153,7 +152,7 @@ def _array(path: Path, raw: bytes, row_type: type[T], line: int, tally: Tally) -
     for index, element in enumerate(elements):
         try:
             yield line, msgspec.json.decode(element, type=row_type)
-        except (msgspec.DecodeError, RecursionError) as error:  # noqa: PERF203 (one bad element is no end)
+        except (msgspec.DecodeError, RecursionError) as error:
             tally.drop(reason_of(error), f"{path}:{line}, element {index}: {error}")
 
 

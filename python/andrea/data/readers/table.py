@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from andrea.data.readers.jsonl import reason_of
+from andrea.data.readers.jsonl import Span, reason_of
 from andrea.data.tally import Tally
 from andrea.errors import DataError
 
@@ -37,9 +37,7 @@ def row_groups(path: Path) -> int:
     return int(open_table(path).metadata.num_row_groups)
 
 
-def table_rows(
-    path: Path, tally: Tally, row_type: type[T], span: tuple[int, int] | None = None
-) -> Iterator[tuple[int, T]]:
+def table_rows(path: Path, tally: Tally, row_type: type[T], span: Span = None) -> Iterator[tuple[int, T]]:
     """Yield (row number from 1, row) of row groups [begin, end); other columns stay unread."""
     table = open_table(path)
     wanted = {field.encode_name for field in msgspec.structs.fields(row_type)}  # type: ignore[arg-type]
@@ -48,7 +46,7 @@ def table_rows(
         raise DataError(
             f"{path}: none of the columns {sorted(wanted)} is there; it has {table.schema_arrow.names}"
         )
-    begin, end = span or (0, table.metadata.num_row_groups)
+    begin, end, _ = span or (0, table.metadata.num_row_groups, 0)
     number = sum(table.metadata.row_group(g).num_rows for g in range(begin))
     for batch in table.iter_batches(BATCH_ROWS, row_groups=list(range(begin, end)), columns=columns):
         tally.read_bytes += batch.nbytes
