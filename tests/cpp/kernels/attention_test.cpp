@@ -31,9 +31,9 @@ TEST_P(AttentionTest, ForwardIsCausalSoftmax) {
       ops().k_attn_fwd(out, lse, qkv, s.B, s.T, s.H, s.hd);
       device().wait();
       const reference::Attention want = reference::attention(doubles(qkv), s.B, s.T, s.H, s.hd);
-      // A score of size c errs by c units, and so does the logarithm of its weight.
-      const std::int64_t scores = s.T + static_cast<std::int64_t>(spread * spread * spread * spread) * 4;
-      expect_close(read(out), want.out, stored(scores, false, 1), "out");
+      // A score is a sum of hd terms of size spread^2, and its error is the relative error of its weight.
+      const auto terms = static_cast<std::int64_t>(spread * spread * spread * spread) * s.hd;
+      expect_close(read(out), want.out, stored(s.T + terms, false, 1), "out");
       expect_close(read(lse), want.lse, summed(s.hd), "lse");
     }
 }

@@ -73,7 +73,9 @@ TEST_P(LossTest, BackwardIsSoftmaxMinusOneHot) {
     const std::vector<float> got = read(dlogits);
     expect_close(got, want, stored(s.V, false, 0.1), "dlogits");
     for (std::int64_t i = 0; i < s.rows * Vp; ++i) {
-      if (i % Vp >= s.V) ASSERT_EQ(got[i], 0.0f) << "padding " << i;
+      if (i % Vp >= s.V) {
+        ASSERT_EQ(got[i], 0.0f) << "padding " << i;
+      }
     }
 
     ops().k_loss_bwd(in, in, targets_there, scale, scaled, s.rows, s.V, Vp);
@@ -103,7 +105,9 @@ TEST_P(LossTest, FusedEqualsThePair) {
     const std::vector<float> got_dlogits = read(in);
     expect_close(got_dlogits, want_dlogits, stored(s.V, false, 0.1), "dlogits");
     for (std::int64_t i = 0; i < s.rows * Vp; ++i) {
-      if (i % Vp >= s.V) ASSERT_EQ(got_dlogits[i], 0.0f) << "padding " << i;
+      if (i % Vp >= s.V) {
+        ASSERT_EQ(got_dlogits[i], 0.0f) << "padding " << i;
+      }
     }
   }
 }
