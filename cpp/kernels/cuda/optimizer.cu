@@ -56,28 +56,24 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x != 0) return;
 
   const int interval = control->loss_scale_growth_interval;
-  const float scale = interval > 0 ? status->loss_scale : 1.0F;
+  const float scale = status->loss_scale;
   const auto norm = static_cast<float>(sqrt(sum) / static_cast<double>(scale));
-  const bool apply = finite != 0 && isfinite(norm) && isfinite(scale) && scale > 0.0F;
-  const float clip = norm > control->clip_norm ? control->clip_norm / norm : 1.0F;
-  status->grad_norm = norm;
-  status->grad_multiplier = clip / scale;
-  status->step_loss_scale = scale;
-  status->apply = apply ? 1 : 0;
+  const bool apply = finite != 0 && isfinite(norm);
   // Losses are computed unscaled: only an overflow of the gradients speaks against the scale.
   const bool halve = !apply && interval > 0 && finite != 0 && scale > 1.0F;
-  status->scale_halved = halve ? 1 : 0;
-  int good = status->good_steps;
-  float next = scale;
-  if (halve) {
-    next = fmaxf(1.0F, 0.5F * scale);
+  const double clip =
+      norm > control->clip_norm ? static_cast<double>(control->clip_norm) / static_cast<double>(norm) : 1.0;
+  int good = apply && interval > 0 ? status->good_steps + 1 : 0;
+  float next = halve ? 0.5F * scale : scale;
+  if (good > 0 && good >= interval) {
+    next = 2.0F * scale;
     good = 0;
-  } else if (apply && interval > 0) {
-    if (++good >= interval) {
-      next = scale * 2.0F <= 16777216.0F ? scale * 2.0F : scale;
-      good = 0;
-    }
   }
+  status->grad_norm = norm;
+  status->grad_multiplier = apply ? static_cast<float>(clip / static_cast<double>(scale)) : 0.0F;
+  status->step_loss_scale = scale;
+  status->apply = apply ? 1 : 0;
+  status->scale_halved = halve ? 1 : 0;
   status->loss_scale = next;
   status->good_steps = good;
 }
