@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "engine/errors.h"
@@ -43,6 +44,23 @@ std::int64_t complete_lines(const PosixFile& file) {
     end = begin;
   }
   return 0;
+}
+
+/// Length, closing bracket included, of an array file whose last append was cut off by a kill: what was whole
+/// before it stays.
+std::int64_t mended_length(const PosixFile& file, std::int64_t size) {
+  const std::int64_t lines = complete_lines(file);
+  // One byte of the new text was written, a comma: the last element stands whole before ",]".
+  if (size > lines + 2) {
+    std::string last(static_cast<std::size_t>(size - lines), '\0');
+    file.read_at(last.data(), last.size(), lines);
+    const std::string element = last.substr(0, last.size() - 2);
+    if (last.compare(element.size(), 2, ",]") == 0 && nlohmann::json::accept(element)) return size;
+  }
+  if (lines <= 2) return kEmptyBytes;
+  char before = 0;
+  file.read_at(&before, 1, lines - 2);
+  return lines - 1 - (before == ',' ? 1 : 0) + kClosingBytes;
 }
 
 [[noreturn]] void too_short(const std::string& path, std::int64_t have, std::int64_t need) {
@@ -100,6 +118,12 @@ std::size_t utf8_length(const std::string& text, std::size_t i) {
 JsonArrayFile::JsonArrayFile(std::string path, std::int64_t keep_bytes)
     : path_(std::move(path)), file_(std::make_unique<PosixFile>(open_history(path_))) {
   const std::int64_t size = file_->size();
+  // Only a file of this layout is touched: cutting any other would lose what is in it.
+  char first[2] = {};
+  const std::size_t got = file_->read_at(first, 2, 0);
+  if (got > 0 && (first[0] != '[' || (got == 2 && first[1] != '\n')))
+    throw DataError(path_ + " is no history of a run (it does not begin with \"[\" on a line of its own); " +
+                    "move it away, or put the right file back");
   if (keep_bytes >= 0) {
     if (size < keep_bytes) too_short(path_, size, keep_bytes);
     if (keep_bytes < kEmptyBytes)
@@ -117,19 +141,9 @@ JsonArrayFile::JsonArrayFile(std::string path, std::int64_t keep_bytes)
         std::memcmp(closing, kClosing, kClosingBytes) == 0) {
       bytes_ = size;
     } else {
-      // A kill in the middle of an append left a torn last line: the complete ones before it stay.
-      const std::int64_t lines = complete_lines(*file_);
-      char before = 0;
-      if (lines >= 3) file_->read_at(&before, 1, lines - 2);
-      bytes_ = lines <= 2 ? kEmptyBytes : lines - 1 - (before == ',' ? 1 : 0) + kClosingBytes;
+      bytes_ = mended_length(*file_, size);
     }
   }
-  // Only a file of this layout is touched: cutting any other would lose what is in it.
-  char first[2] = {};
-  const std::size_t got = file_->read_at(first, 2, 0);
-  if (got == 0 || first[0] != '[' || (got == 2 && first[1] != '\n'))
-    throw DataError(path_ + " is no history of a run (it does not begin with \"[\" on a line of its own); " +
-                    "move it away, or put the right file back");
   // The bracket first, the cut second: a kill in between leaves a file that this very cut mends.
   dirty_ = true;
   restore();

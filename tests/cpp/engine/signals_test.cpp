@@ -1,0 +1,123 @@
+#include "engine/run/signals.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <ctime>
+
+namespace andrea {
+namespace {
+
+class Signals : public ::testing::Test {
+ protected:
+  void SetUp() override { SignalRequests::clear(); }
+  void TearDown() override { SignalRequests::clear(); }
+};
+
+/// Exit status of a child process that runs `body`.
+template <class Body>
+int status_of(Body&& body) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    body();
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+TEST_F(Signals, SetFlagsAndNothingElse) {
+  const SignalHandlers handlers;
+  EXPECT_FALSE(SignalRequests::stop());
+  ::raise(SIGUSR1);
+  ::raise(SIGUSR1);
+  EXPECT_FALSE(SignalRequests::stop());
+  EXPECT_TRUE(SignalRequests::checkpoint_asked());
+  EXPECT_TRUE(SignalRequests::take_checkpoint());
+  EXPECT_FALSE(SignalRequests::take_checkpoint());
+  ::raise(SIGTERM);
+  EXPECT_TRUE(SignalRequests::stop());
+  EXPECT_EQ(SignalRequests::stop_signal(), SIGTERM);
+  EXPECT_TRUE(SignalRequests::stop());  // it stays
+  SignalRequests::clear();
+  EXPECT_FALSE(SignalRequests::stop());
+  ::raise(SIGINT);  // the first one again, after clear()
+  EXPECT_EQ(SignalRequests::stop_signal(), SIGINT);
+}
+
+TEST_F(Signals, ASecondStopLeavesAtOnce) {
+  EXPECT_EQ(status_of([] {
+              const SignalHandlers handlers;
+              ::raise(SIGTERM);
+              ::raise(SIGINT);
+            }),
+            128 + SIGINT);
+  EXPECT_EQ(status_of([] {
+              const SignalHandlers handlers;
+              ::raise(SIGINT);
+              ::raise(SIGUSR1);
+              ::raise(SIGTERM);
+            }),
+            128 + SIGTERM);
+}
+
+TEST_F(Signals, AStopAskedForByTheProgramIsNotTheFirstSignal) {
+  EXPECT_EQ(status_of([] {
+              const SignalHandlers handlers;
+              SignalRequests::request_stop(SIGTERM);
+              ::raise(SIGTERM);
+              if (!SignalRequests::stop()) ::_exit(1);
+            }),
+            0);
+}
+
+volatile std::sig_atomic_t previous_calls = 0;
+
+TEST_F(Signals, PreviousHandlersComeBack) {
+  struct sigaction mine{};
+  struct sigaction before{};
+  mine.sa_handler = [](int) { previous_calls = previous_calls + 1; };
+  ASSERT_EQ(::sigaction(SIGUSR1, &mine, &before), 0);
+  {
+    const SignalHandlers handlers;
+    ::raise(SIGUSR1);
+    EXPECT_EQ(previous_calls, 0);
+  }
+  ::raise(SIGUSR1);
+  EXPECT_EQ(previous_calls, 1);
+  ::sigaction(SIGUSR1, &before, nullptr);
+  EXPECT_EQ(status_of([] {
+              {
+                const SignalHandlers handlers;
+              }
+              ::raise(SIGTERM);
+            }),
+            -SIGTERM);
+}
+
+TEST_F(Signals, AWaitWakesUp) {
+  EXPECT_EQ(status_of([] {
+              const SignalHandlers handlers;
+              const pid_t parent = ::getpid();
+              const pid_t sender = ::fork();
+              if (sender == 0) {
+                const timespec moment{0, 50 * 1000 * 1000};
+                ::nanosleep(&moment, nullptr);
+                ::kill(parent, SIGTERM);
+                ::_exit(0);
+              }
+              int ends[2];
+              if (::pipe(ends) != 0) ::_exit(2);
+              char byte;
+              const ssize_t n = ::read(ends[0], &byte, 1);  // nobody writes
+              ::_exit(n < 0 && errno == EINTR && SignalRequests::stop() ? 0 : 1);
+            }),
+            0);
+}
+
+}  // namespace
+}  // namespace andrea
