@@ -1,6 +1,7 @@
 #include "bindings/arrays.h"
 
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
 
 #include <limits>
 #include <utility>
@@ -51,7 +52,7 @@ IdArray read_ids(nb::handle values, std::size_t ndim, const char* what) {
   const auto kind = nb::cast<std::string>(given.attr("dtype").attr("kind"));
   if (size > 0 && kind != "i" && kind != "u")
     throw nb::type_error((std::string(what) + ": token ids are integers, these are " +
-                          nb::cast<std::string>(nb::str(given.attr("dtype"))))
+                          nb::cast<std::string>(given.attr("dtype").attr("name")))
                              .c_str());
   const auto wide = nb::cast<nb::ndarray<const std::int64_t, nb::c_contig>>(as_array(given, "int64"));
   result.ids.resize(size);
@@ -84,7 +85,7 @@ std::vector<float> read_floats(nb::handle values, const std::vector<std::int64_t
   const auto kind = nb::cast<std::string>(given.attr("dtype").attr("kind"));
   if (kind != "f" && kind != "i" && kind != "u")
     throw nb::type_error(
-        (what + ": numbers are needed, these are " + nb::cast<std::string>(nb::str(given.attr("dtype"))))
+        (what + ": numbers are needed, these are " + nb::cast<std::string>(given.attr("dtype").attr("name")))
             .c_str());
   const auto array = nb::cast<nb::ndarray<const float, nb::c_contig>>(as_array(given, "float32"));
   return {array.data(), array.data() + array.size()};
