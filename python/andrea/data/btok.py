@@ -9,6 +9,7 @@ u32). The content hash is XXH64 of everything after the header. No document is e
 
 from __future__ import annotations
 
+import atexit
 import os
 import struct
 from pathlib import Path
@@ -63,12 +64,24 @@ class BtokHeader(NamedTuple):
     content_hash: int
 
 
+_loaded: dict[tuple[str, int, int], TokenizerLike] = {}
+atexit.register(_loaded.clear)  # native objects go before the interpreter does
+
+
 def load_tokenizer(path: str | Path) -> TokenizerLike:
     """Load a trained tokenizer (`harris_segments.json`)."""
     from andrea.tokenizer import Tokenizer
 
-    found: TokenizerLike = Tokenizer.load(str(path))
-    return found
+    try:
+        facts = os.stat(path)
+    except OSError as error:
+        raise IoError(
+            f"{path}: cannot read the tokenizer: {error.strerror}; train one or check the path"
+        ) from error
+    key = (str(path), facts.st_mtime_ns, facts.st_size)
+    if key not in _loaded:
+        _loaded[key] = Tokenizer.load(str(path))
+    return _loaded[key]
 
 
 def token_width(vocab_size: int) -> int:

