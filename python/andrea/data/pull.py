@@ -124,9 +124,7 @@ def _fetch(source: Source, folder: Path, hub: Hub | None, say: Say) -> list[Path
     except Exception as error:
         mine = _by_hand_files(source, folder)
         if mine:
-            say(
-                f"{folder}: the hub cannot be reached; using the {len(mine)} file(s) that are there, unchecked"
-            )
+            say(f"{folder}: no way to the hub; using the {len(mine)} file(s) that are there, unchecked")
             return mine
         raise _by_hand(source, folder, _first_line(error)) from error
     wanted = [f for f in listed if any(fnmatch.fnmatch(f.name, p) for p in source.patterns)]
@@ -174,6 +172,10 @@ def _is_whole(path: Path, file: RemoteFile) -> bool:
     if path.stat().st_size != file.size:
         return False
     return file.sha256 is None or sha256_of(path) == file.sha256
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size
 
 
 def _first_line(error: Exception) -> str:

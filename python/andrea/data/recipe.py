@@ -144,6 +144,8 @@ def find_files(patterns: list[str], base: Path, reader: str) -> list[Path]:
         for path in [Path(whole)] if Path(whole).exists() else _matches(Path(whole)):
             if path.is_dir() and not (reader == "commits" and (path / ".git").exists()):
                 inside = sorted(p for p in path.rglob("*") if p.is_file() and _wanted(p, reader))
+                if reader == "commits":
+                    inside += sorted(p for p in path.iterdir() if (p / ".git").exists())
                 found.update(dict.fromkeys(inside))
                 some = some or bool(inside)
             elif path.exists():
@@ -164,7 +166,8 @@ def _matches(pattern: Path) -> list[Path]:
 
 
 def _wanted(path: Path, reader: str) -> bool:
-    return bare_name(path).endswith(SUFFIXES[reader]) and ".git" not in path.parts
+    hidden = {".git", ".cache"} & set(path.parts)
+    return bare_name(path).endswith(SUFFIXES[reader]) and not hidden and path.name != "SOURCE.json"
 
 
 def plan(recipe: Recipe, base: Path, say: Callable[[str], None] = print) -> list[Plan]:
