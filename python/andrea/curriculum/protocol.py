@@ -34,7 +34,10 @@ class RowColumns(msgspec.Struct):
 
 
 class Hello(msgspec.Struct, tag="hello"):
-    """First line of a trainer. `state` is what it last got, null at the start of a run."""
+    """Begins a conversation and asks for the phase that begins at `step`.
+
+    `state` is what the trainer last got, null at the start of a run; `rows` are those since.
+    """
 
     protocol: int
     version: str
@@ -43,6 +46,7 @@ class Hello(msgspec.Struct, tag="hello"):
     step: int
     sources: list[SourceSizes]
     state: str | None
+    rows: RowColumns
 
 
 class Records(msgspec.Struct, tag="records"):
@@ -53,9 +57,8 @@ class Records(msgspec.Struct, tag="records"):
 
 
 class Sample(msgspec.Struct, tag="sample"):
-    """A sampled text; asks for a verdict. `text` is base64."""
+    """A sampled text; asks for a verdict, before or after a hello. `text` is base64."""
 
-    step: int
     text: bytes
 
 
@@ -83,7 +86,6 @@ class PhaseReply(msgspec.Struct, tag="phase"):
 class Verdict(msgspec.Struct, tag="verdict"):
     """Score 0..100 of a sample and its parts as JSON text; null where no scorer is there."""
 
-    step: int
     score: float | None
     parts: str
 
@@ -95,7 +97,7 @@ class StateReply(msgspec.Struct, tag="state"):
 
 
 class ErrorReply(msgspec.Struct, tag="error"):
-    """Why a line was not answered. Codes: busy, protocol, sources, order, line, internal."""
+    """Why a line was not answered. Codes: busy, protocol, sources, state, order, line."""
 
     code: str
     message: str

@@ -49,7 +49,7 @@ def replay(lines: Iterable[bytes | str]) -> Replay:
             if b'"source"' in text and b'"loss"' in text:
                 waiting.append(rows.decode(text))
             continue
-        decision = msgspec.json.decode(text)
+        decision = _decision(text)
         if "curriculum" in decision:
             curriculum = _from_header(decision["curriculum"], curriculum)
         if curriculum is None:
@@ -75,7 +75,14 @@ def decisions(path: Path) -> Iterator[dict[str, Any]]:
     with path.open("rb") as lines:
         for line in lines:
             if b'"kind":"phase"' in line and line.endswith(b"\n"):
-                yield msgspec.json.decode(line)
+                yield _decision(line)
+
+
+def _decision(line: bytes) -> dict[str, Any]:
+    """Return the reasons of a decision; the engine wraps them: {"phase": reasons, "step": s}."""
+    value: dict[str, Any] = msgspec.json.decode(line)
+    wrapped = value.get("phase")
+    return wrapped if isinstance(wrapped, dict) else value
 
 
 def decision_at(path: Path, step: int | None) -> tuple[dict[str, Any], dict[str, int]]:

@@ -18,9 +18,9 @@ from andrea.curriculum.protocol import (
     ErrorReply,
     Hello,
     PhaseReply,
-    Records,
     Reply,
     Request,
+    RowColumns,
     Sample,
     StateReply,
     Verdict,
@@ -71,7 +71,7 @@ class Session:
             return self._refuse("protocol", "the first line must be a hello")
         if isinstance(request, AskState):
             return StateReply(self._policy.state())
-        return self._next_phase(self._policy, request)
+        return self._phase(self._policy, request.step, request.rows)
 
     def _hello(self, hello: Hello) -> Reply:
         if hello.protocol != PROTOCOL:
@@ -88,30 +88,19 @@ class Session:
         if hello.state is not None:
             policy.restore(hello.state)
         self._policy, self._model, self._seed = policy, hello.model, hello.seed
-        phase = policy.curriculum.phase
-        if phase is not None:  # restored: the trainer has these weights already
-            log = "null"
-            self._on_phase(self._model, self._seed, phase)
-            return PhaseReply(phase.step, phase.steps, phase.weights.tolist(), log, policy.state())
-        nothing: dict[str, list[int]] = {"step": [], "source": [], "documents": [], "loss": []}
-        steps, weights, log = policy.begin_phase(hello.step, nothing)
-        self._tell(policy)
-        return PhaseReply(hello.step, steps, weights, log, policy.state())
+        return self._phase(policy, hello.step, hello.rows)
 
-    def _next_phase(self, policy: EnginePolicy, request: Records) -> Reply:
-        steps, weights, log = policy.begin_phase(request.step, msgspec.structs.asdict(request.rows))
-        self._tell(policy)
-        return PhaseReply(request.step, steps, weights, log, policy.state())
-
-    def _tell(self, policy: EnginePolicy) -> None:
+    def _phase(self, policy: EnginePolicy, step: int, rows: RowColumns) -> Reply:
+        steps, weights, log = policy.begin_phase(step, msgspec.structs.asdict(rows))
         if policy.curriculum.phase is not None:
             self._on_phase(self._model, self._seed, policy.curriculum.phase)
+        return PhaseReply(step, steps, weights, log, policy.state())
 
     def _verdict(self, sample: Sample) -> Reply:
         if self._scorer is None:
-            return Verdict(sample.step, None, "null")
+            return Verdict(None, "null")
         result = self._scorer(sample.text.decode("utf-8", errors="replace"))
-        return Verdict(sample.step, result.score, msgspec.json.encode(result.as_json()).decode())
+        return Verdict(result.score, msgspec.json.encode(result.as_json()).decode())
 
     def _refuse(self, code: str, message: str) -> ErrorReply:
         self.closed = True
