@@ -1,47 +1,30 @@
-"""A small greedy tokenizer for tests of the data room: bytes, BOS and a few segments."""
+"""What the tests of the data room share: a tiny real tokenizer and short ways to write files."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-import xxhash
+from andrea.data.btok import Btok
+from andrea.tokenizer import Tokenizer
 
-SEGMENTS = [b" the", b"the", b"\n\n", b"  ", b" and", b"ing", b" of", b"Alice", b"> ", b"< "]
+SEGMENTS = [b" the", b"the", b"\n\n", b"  ", b" and", b"ing", b" of", b"Alice", b" a", b" to"]
 
 
-class SmallTokenizer:
-    """Greedy longest match over bytes, like the real one, with ten segments."""
+def small_tokenizer(segments: list[bytes] = SEGMENTS) -> Tokenizer:
+    """Bytes, BOS and ten segments."""
+    return Tokenizer.from_segments(segments)
 
-    def __init__(self, segments: list[bytes] = SEGMENTS) -> None:
-        self.segments = segments
-        self.vocab_size = 257 + len(segments)
-        digest = xxhash.xxh64()
-        for segment in segments:
-            digest.update(len(segment).to_bytes(4, "little") + segment)
-        self.hash = digest.intdigest()
-        self._by_length = sorted(enumerate(segments, start=257), key=lambda item: -len(item[1]))
 
-    def encode(self, text: str | bytes) -> Any:
-        data = text.encode() if isinstance(text, str) else text
-        out, at = [], 0
-        while at < len(data):
-            for token, segment in self._by_length:
-                if data.startswith(segment, at):
-                    out.append(token)
-                    at += len(segment)
-                    break
-            else:
-                out.append(data[at])
-                at += 1
-        return np.array(out, dtype=np.int32)
+def texts_in(path: Path, tokenizer: Any) -> list[str]:
+    """Return all documents of a `.btok` as text."""
+    packed = Btok(path)
+    return [tokenizer.decode(packed[i]) for i in range(len(packed))]
 
-    def encode_batch(self, texts: list[bytes]) -> tuple[Any, Any]:
-        parts = [self.encode(text) for text in texts]
-        offsets = np.cumsum([0, *map(len, parts)], dtype=np.int64)
-        return np.concatenate(parts) if parts else np.zeros(0, np.int32), offsets
 
-    def decode_bytes(self, ids: Any) -> bytes:
-        return b"".join(
-            bytes([i]) if i < 256 else self.segments[i - 257] for i in np.asarray(ids).tolist() if i != 256
-        )
+def write_jsonl(path: Path, rows: Iterable[Any]) -> Path:
+    """Write one JSON value a line."""
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return path

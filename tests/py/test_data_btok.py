@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from andrea.data.btok import BOS, Btok, BtokWriter
 from andrea.data.pack import held_out_path, pack_documents, pack_files
 from andrea.errors import ConfigError, DataError, IoError
-from data_doubles import SmallTokenizer
+from data_doubles import small_tokenizer, texts_in
 
 
 def write(path: Path, documents: list[list[int]], vocab: int = 300) -> Path:
@@ -94,20 +94,15 @@ def test_missing_file(tmp_path: Path) -> None:
 
 
 def test_wrong_tokenizer(tmp_path: Path) -> None:
-    tokenizer = SmallTokenizer()
+    tokenizer = small_tokenizer()
     pack_documents([b"the end"], tokenizer, tmp_path / "a.btok")
     Btok(tmp_path / "a.btok").check_tokenizer(tokenizer)
     with pytest.raises(DataError, match="packed with tokenizer"):
-        Btok(tmp_path / "a.btok").check_tokenizer(SmallTokenizer([b"x"]))
-
-
-def texts(path: Path, tokenizer: SmallTokenizer) -> list[str]:
-    packed = Btok(path)
-    return [tokenizer.decode_bytes(packed[i]).decode() for i in range(len(packed))]
+        Btok(tmp_path / "a.btok").check_tokenizer(small_tokenizer([b"xy"]))
 
 
 def test_pack_files_holds_out_by_hash(tmp_path: Path) -> None:
-    tokenizer = SmallTokenizer()
+    tokenizer = small_tokenizer()
     source = tmp_path / "rows.jsonl"
     rows = [f"row {i} of the source" for i in range(400)]
     source.write_text("".join(f'{{"text": "{row}"}}\n' for row in rows))
@@ -116,21 +111,21 @@ def test_pack_files_holds_out_by_hash(tmp_path: Path) -> None:
     assert whole.eval is None
     packed = pack_files([source], tokenizer, tmp_path / "x.btok", holdout=0.1)
     assert packed.eval is not None
-    train, held = (texts(p, tokenizer) for p in (tmp_path / "x.btok", held_out_path(tmp_path / "x.btok")))
+    train, held = (texts_in(p, tokenizer) for p in (tmp_path / "x.btok", held_out_path(tmp_path / "x.btok")))
     assert sorted(train + held) == sorted(rows)
     assert 20 <= len(held) <= 65
     half = rows[:200]
     source.write_text("".join(f'{{"text": "{row}"}}\n' for row in half))
     pack_files([source], tokenizer, tmp_path / "y.btok", holdout=0.1)
-    assert set(texts(tmp_path / "y.eval.btok", tokenizer)) == set(held) & set(half)
+    assert set(texts_in(tmp_path / "y.eval.btok", tokenizer)) == set(held) & set(half)
 
 
 def test_pack_cuts_to_the_context(tmp_path: Path) -> None:
-    tokenizer = SmallTokenizer()
+    tokenizer = small_tokenizer()
     source = tmp_path / "a.txt"
     source.write_text("\n\n".join(f"Paragraph {i}. It has two sentences." for i in range(50)))
     pack_files([source], tokenizer, tmp_path / "a.btok", context=64)
-    found = texts(tmp_path / "a.btok", tokenizer)
+    found = texts_in(tmp_path / "a.btok", tokenizer)
     assert all(len(tokenizer.encode(text)) <= 64 for text in found)
     assert all(text.endswith("sentences.") for text in found)
     with pytest.raises(ConfigError):
@@ -142,5 +137,5 @@ def test_pack_cuts_to_the_context(tmp_path: Path) -> None:
 def test_nothing_to_pack(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(" \n\n")
     with pytest.raises(DataError, match="no document"):
-        pack_files([tmp_path / "a.txt"], SmallTokenizer(), tmp_path / "a.btok")
+        pack_files([tmp_path / "a.txt"], small_tokenizer(), tmp_path / "a.btok")
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]

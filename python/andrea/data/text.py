@@ -15,7 +15,7 @@ import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from andrea.data.tally import Tally
 from andrea.errors import DataError, IoError
@@ -70,13 +70,8 @@ def open_bytes(path: Path) -> IO[bytes]:
             raise DataError(
                 f"{path}: Zstandard data needs the package zstandard: pip install 'andrea-lm[data]'"
             ) from error
-        return cast(
-            IO[bytes],
-            io.BufferedReader(
-                cast(io.RawIOBase, zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)),
-                BLOCK_BYTES,
-            ),
-        )
+        unpacked = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True, closefd=True)
+        return cast(IO[bytes], unpacked)
     return raw
 
 
@@ -90,9 +85,11 @@ def blocks(path: Path, tally: Tally) -> Iterator[bytes]:
     except ImportError:
         pass
     with open_bytes(path) as source:
+        # read1 of an archive gives what was unpacked before the place where it breaks off.
+        step = source.read if isinstance(source, io.BufferedReader) else cast(Any, source).read1
         while True:
             try:
-                block = source.read(BLOCK_BYTES)
+                block = step(BLOCK_BYTES)
             except errors as error:
                 tally.mend("compressed data breaks off", str(path), str(error))
                 return
