@@ -19,8 +19,15 @@ EXIT_USAGE, EXIT_DATA, EXIT_INTERNAL, EXIT_IO, EXIT_CONFIG = 64, 65, 70, 74, 78
 
 # Groups of commands, by name: the module whose `app` they are, and the line that --help shows.
 GROUPS = {
+    "curriculum": ("andrea.curriculum.commands", "See why the data is mixed as it is; replay a log."),
     "data": ("andrea.data.commands", "Prepare, pack, inspect and verify training data."),
     "tokenizer": ("andrea.tokenizer.commands", "Learn segments from text; encode and decode."),
+}
+
+# Single commands of other rooms: module, function, and the line that --help shows.
+COMMANDS = {
+    "proxy": ("andrea.curriculum.commands", "proxy", "Serve the curriculum to `microgpt_train --proxy`."),
+    "polish": ("andrea.curriculum.commands", "polish", "Take a run up again under new caps and floors."),
 }
 
 UsageError = typer.BadParameter.__mro__[1]  # click's, or the one that newer Typers carry
@@ -58,6 +65,11 @@ def make_app(wanted: str | None) -> typer.Typer:
         commands.doctor,
     ):
         app.command()(command)
+    for name, (module, function, line) in COMMANDS.items():
+        if wanted == name:
+            app.command(name)(getattr(import_module(module), function))
+        else:
+            app.command(name, help=line)(_not_mounted)
     for name, (module, line) in GROUPS.items():
         if wanted == name:
             app.add_typer(import_module(module).app, name=name, help=line)

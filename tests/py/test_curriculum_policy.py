@@ -288,9 +288,12 @@ def test_records_that_cannot_be_are_refused(record: tuple[object, ...], part: st
         curriculum.record(*record)
 
 
-def test_a_phase_cannot_begin_inside_another() -> None:
+def test_steps_never_go_back_but_a_phase_may_be_cut_or_held() -> None:
     curriculum = Curriculum({}, [source("a")], 1)
-    phase = curriculum.begin_phase(0)
-    with pytest.raises(ConfigError, match="the running phase ends"):
-        curriculum.begin_phase(phase.end - 1)
-    assert curriculum.begin_phase(phase.end + 5).step == phase.end + 5  # a late call is not a wrong one
+    end = curriculum.begin_phase(10).end
+    with pytest.raises(ConfigError, match="step 10 has begun"):
+        curriculum.begin_phase(9)
+    with pytest.raises(ConfigError, match="steps start at 0"):
+        Curriculum({}, [source("a")], 1).begin_phase(-1)
+    assert curriculum.begin_phase(end - 1).step == end - 1
+    assert curriculum.begin_phase(end + 50).step == end + 50

@@ -12,7 +12,7 @@ import msgspec
 from andrea.curriculum.collapse import Coherence, coherence
 from andrea.curriculum.policy import Curriculum
 from andrea.curriculum.settings import CurriculumSettings, Source
-from andrea.errors import ConfigError, IoError
+from andrea.errors import ConfigError
 
 LEXICON_BYTES = 256 << 10  # text read of each source, in documents spread evenly over it
 
@@ -72,12 +72,10 @@ class CurriculumPlan:
 
 
 def read_plan(path: Path) -> CurriculumPlan:
-    """Read an experiment file. Raises ConfigError or IoError."""
-    try:
-        text = path.read_bytes()
-    except OSError as wrong:
-        raise IoError(f"cannot read the experiment {path}: {wrong.strerror}") from wrong
-    return plan_of(text, path.parent, str(path))
+    """Read and check an experiment file. Raises ConfigError or IoError."""
+    from andrea._core import load_experiment
+
+    return plan_of(load_experiment(str(path)).effective_json(), path.parent, str(path))
 
 
 def plan_of(text: str | bytes, directory: Path, origin: str = "") -> CurriculumPlan:

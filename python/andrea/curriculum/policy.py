@@ -93,9 +93,13 @@ class Curriculum:
         self.pending.add(step, source, documents, loss)
 
     def begin_phase(self, step: int) -> Phase:
-        """Decide the phase that starts at `step`, from records of steps <= `step` - 2."""
-        if step < 0 or (self.phase is not None and step < self.phase.end):
-            after = f"the running phase ends at step {self.phase.end}" if self.phase else "steps start at 0"
+        """Decide the phase that starts at `step`, from records of steps <= `step` - 2.
+
+        Usually `step` is where the last phase ends; a phase may be cut short or held on to, steps only never
+        go back.
+        """
+        if step < 0 or (self.phase is not None and step < self.phase.step):
+            after = f"step {self.phase.step} has begun" if self.phase else "steps start at 0"
             raise ConfigError(f"a phase cannot begin at step {step}: {after}")
         rows = self.pending.take_through(step - RECORDS_LAG)
         self.arms.absorb(rows)

@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from andrea.errors import IoError
+
 MAX_RUNS = 1000
 MAX_LINE = 16 << 20  # bytes of one element
 _BLOCK = 1 << 16
@@ -112,3 +114,12 @@ def _lines_backwards(path: Path) -> Iterator[bytes]:
             if len(rest) > MAX_LINE:
                 return  # no file of ours
         yield rest
+
+
+def rows_file(run: Path) -> Path:
+    """Return the `.rows.jsonl` of a run directory; raises IoError if there is none, or more than one."""
+    found = sorted(run.glob("*.rows.jsonl"))
+    if len(found) != 1:
+        what = "no .rows.jsonl" if not found else "several .rows.jsonl"
+        raise IoError(f"{run} holds {what}; give a run directory that was trained in")
+    return found[0]
