@@ -64,6 +64,25 @@ nb::tuple train(TypeTable& table, std::size_t n_segments, int threads, int round
   return nb::make_tuple(result.selected.segments, result.selected.counts, facts);
 }
 
+// (letters, entropy before each letter, whether a morph begins there) of each word, for looking at what was
+// learned.
+nb::list analyse_words(TypeTable& table, std::size_t most_types, double gate_bits, double corpus_weight,
+                       std::uint64_t seed, int threads) {
+  DescriptionSettings settings;
+  settings.gate_bits = gate_bits;
+  settings.corpus_weight = corpus_weight;
+  settings.seed = seed;
+  std::vector<WordAnalysis> words;
+  {
+    const nb::gil_scoped_release release;
+    words = analyse(table.take(most_types), settings, threads);
+  }
+  nb::list list;
+  for (WordAnalysis& word : words)
+    list.append(nb::make_tuple(std::move(word.letters), std::move(word.entropy), std::move(word.begins)));
+  return list;
+}
+
 }  // namespace
 
 void init_tokenizer_training(nb::module_& m) {
@@ -92,6 +111,15 @@ void init_tokenizer_training(nb::module_& m) {
             "least_count: int, seed: int, progress: collections.abc.Callable[[str, int, int], None] | None = "
             "None) -> tuple[list[str], list[int], dict[str, int]]"),
         "Segments best first, their counts, and facts about the training.");
+
+  m.def("analyse_words", &analyse_words, nb::arg("table"), nb::kw_only(), nb::arg("most_types") = 500'000,
+        nb::arg("gate_bits") = DescriptionSettings().gate_bits,
+        nb::arg("corpus_weight") = DescriptionSettings().corpus_weight, nb::arg("seed") = 1,
+        nb::arg("threads") = 0,
+        nb::sig("def analyse_words(table: TypeTable, *, most_types: int = 500000, gate_bits: float = 2.0, "
+                "corpus_weight: float = 1.8, seed: int = 1, threads: int = 0) -> "
+                "list[tuple[list[str], list[float], list[bool]]]"),
+        "For each distinct word: its letters, the entropy in bits before each, and where morphs begin.");
 
   m.def(
       "tokenizer_from_table",

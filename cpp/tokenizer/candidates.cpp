@@ -4,6 +4,7 @@
 
 #include "tokenizer/pretokens.h"
 #include "tokenizer/unicode_classes.h"
+#include "tokenizer/utf8.h"
 
 namespace andrea {
 namespace {
@@ -53,25 +54,6 @@ class LevelMap {
   std::vector<Child> children_;  // all == 0: free
   std::size_t size_ = 0;
 };
-
-void append_utf8(std::uint32_t c, std::string& out) {
-  const auto byte = [&out](std::uint32_t value) { out += static_cast<char>(value); };
-  if (c < 0x80) {
-    byte(c);
-  } else if (c < 0x800) {
-    byte(0xC0 | c >> 6);
-    byte(0x80 | (c & 0x3F));
-  } else if (c < 0x10000) {
-    byte(0xE0 | c >> 12);
-    byte(0x80 | (c >> 6 & 0x3F));
-    byte(0x80 | (c & 0x3F));
-  } else {
-    byte(0xF0 | c >> 18);
-    byte(0x80 | (c >> 12 & 0x3F));
-    byte(0x80 | (c >> 6 & 0x3F));
-    byte(0x80 | (c & 0x3F));
-  }
-}
 
 // A place whose match of the present level is `node`.
 struct Growing {

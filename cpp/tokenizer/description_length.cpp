@@ -60,11 +60,11 @@ class Splitter {
  public:
   Splitter(const LetterWords& words, const std::vector<float>& entropy, const DescriptionSettings& settings)
       : words_(words), entropy_(entropy), settings_(settings), begins_(words.letters.size(), 0) {
-    std::vector<double> seen(words.alphabet, 0);
+    std::vector<double> seen(words.alphabet.size(), 0);
     for (const std::uint32_t letter : words.letters) seen[letter] += 1;
     const auto all = static_cast<double>(words.letters.size());
-    letter_cost_.resize(words.alphabet);
-    for (std::uint32_t letter = 0; letter < words.alphabet; ++letter)
+    letter_cost_.resize(seen.size());
+    for (std::size_t letter = 0; letter < seen.size(); ++letter)
       letter_cost_[letter] = std::log(all / seen[letter]);
     for (std::size_t word = 0; word < words.size(); ++word) {
       load(word);

@@ -38,9 +38,12 @@ LetterWords collect_letter_words(const std::vector<CountedType>& types) {
   for (std::size_t t = 0; t < types.size(); ++t) {
     if (!split_letters(types[t].text, letters)) continue;
     std::u32string numbers;
-    for (const std::u32string& letter : letters)
-      numbers += static_cast<char32_t>(
-          letter_number.emplace(letter, static_cast<std::uint32_t>(letter_number.size())).first->second);
+    for (const std::u32string& letter : letters) {
+      const auto next = static_cast<std::uint32_t>(letter_number.size());
+      const auto [number, is_new_letter] = letter_number.emplace(letter, next);
+      if (is_new_letter) words.alphabet.push_back(letter);
+      numbers += static_cast<char32_t>(number->second);
+    }
     const auto [found, is_new] = word_number.emplace(numbers, static_cast<std::int32_t>(words.size()));
     if (is_new) {
       for (const char32_t number : numbers) words.letters.push_back(static_cast<std::uint32_t>(number));
@@ -48,7 +51,6 @@ LetterWords collect_letter_words(const std::vector<CountedType>& types) {
     }
     words.word_of_type[t] = found->second;
   }
-  words.alphabet = static_cast<std::uint32_t>(letter_number.size());
   return words;
 }
 

@@ -3,7 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
+#include <string>
 #include <vector>
 
 #include "tokenizer/word_counter.h"
@@ -15,7 +15,7 @@ namespace andrea {
 struct LetterWords {
   std::vector<std::uint32_t> letters;      ///< all words after each other
   std::vector<std::size_t> begin;          ///< word w is letters[begin[w], begin[w + 1])
-  std::uint32_t alphabet = 0;              ///< number of distinct letters
+  std::vector<std::u32string> alphabet;    ///< code points of each letter
   std::vector<std::int32_t> word_of_type;  ///< for each type its word, or -1 if it is none
 
   std::size_t size() const { return begin.size() - 1; }

@@ -22,16 +22,8 @@ class Selector {
         settings_(settings),
         threads_(std::min<std::size_t>(thread_count(settings.threads), 16)),
         chosen_(table.nodes(), 0) {
-    double occurrences = 0;
-    double words = 0;
-    for (std::size_t t = 0; t < types_.size(); ++t) {
-      if (input.is_word[t] == 0) continue;
-      occurrences += static_cast<double>(types_[t].count);
-      words += 1;
-    }
-    const double lambda = words > 0 ? settings.boundary_weight * occurrences / words * kScale : 0;
-    right_cut_ = static_cast<Cost>(std::llround(lambda * settings.right_cut));
-    wrong_cut_ = static_cast<Cost>(std::llround(lambda * settings.wrong_cut));
+    milli_lambda_ =
+        std::llround(settings.boundary_weight * input.mean_count * static_cast<double>(kScale) / 1000.0);
     for (std::size_t t = 0; t < types_.size(); t += kGroup) groups_.push_back(t);
   }
 
@@ -58,7 +50,7 @@ class Selector {
 
   // For each node outside the vocabulary how much J would fall with it; to first order, one node at a time.
   std::vector<Cost> gains() {
-    return sum_over_types([this](std::size_t type, const Walk& walk, std::vector<Cost>& gain) {
+    return sum_over_types([this](std::size_t, const Walk& walk, std::vector<Cost>& gain) {
       const std::size_t n = walk.places;
       for (std::size_t i = 0; i < n; i += walk.step[i]) {
         const std::uint32_t* match = table_.match(walk.first + i);
@@ -67,7 +59,7 @@ class Selector {
         for (std::size_t k = walk.matched[i]; k < longest; ++k)
           if (table_.allowed(match[k]))
             gain[match[k]] +=
-                walk.cost[i] - (walk.id_cost + cut_cost(type, walk, i + k + 1) + walk.cost[i + k + 1]);
+                walk.cost[i] - (walk.id_cost + cut_cost(walk, i + k + 1) + walk.cost[i + k + 1]);
       }
     });
   }
@@ -76,12 +68,12 @@ class Selector {
   std::vector<Cost> losses() {
     std::vector<Cost> totals(groups_.size(), 0);
     auto loss = sum_over_types(
-        [this](std::size_t type, const Walk& walk, std::vector<Cost>& sum) {
+        [this](std::size_t, const Walk& walk, std::vector<Cost>& sum) {
           for (std::size_t i = 0; i < walk.places; i += walk.step[i]) {
             if (walk.matched[i] == 0) continue;
             const std::uint32_t node = table_.match(walk.first + i)[walk.matched[i] - 1];
             if (used_before(walk, i, node)) continue;
-            sum[node] += cost_without(type, walk, i, node) - walk.cost[i];
+            sum[node] += cost_without(walk, i, node) - walk.cost[i];
           }
         },
         &totals);
@@ -119,16 +111,14 @@ class Selector {
     std::vector<std::uint8_t> step;     // characters to the next id: at least 1
   };
 
-  Cost cut_cost(std::size_t type, const Walk& walk, std::size_t at) const {
-    if (input_.is_word[type] == 0 || at >= walk.places || at < walk.inner_begin) return 0;
-    return input_.boundary[walk.first + at] != 0 ? right_cut_ : wrong_cut_;
+  Cost cut_cost(const Walk& walk, std::size_t at) const {
+    return at < walk.places ? input_.cut[walk.first + at] * milli_lambda_ : 0;
   }
 
   void load(std::size_t type, Walk& walk) const {
     walk.first = table_.type_begin(type);
     walk.places = table_.type_begin(type + 1) - walk.first;
     walk.id_cost = types_[type].count * kScale;
-    walk.inner_begin = types_[type].text[0] == ' ' ? 2 : 1;
     walk.cost.assign(walk.places + 1, 0);
     walk.matched.assign(walk.places, 0);
     walk.step.assign(walk.places, 1);
@@ -140,7 +130,7 @@ class Selector {
       const std::size_t next = i + std::max<std::size_t>(k, 1);
       walk.step[i] = static_cast<std::uint8_t>(next - i);
       const Cost ids = k > 0 ? 1 : table_.char_bytes(walk.first + i);
-      walk.cost[i] = ids * walk.id_cost + cut_cost(type, walk, next) + walk.cost[next];
+      walk.cost[i] = ids * walk.id_cost + cut_cost(walk, next) + walk.cost[next];
     }
   }
 
@@ -151,7 +141,7 @@ class Selector {
   }
 
   // Cost from place i on if `node` were not there.
-  Cost cost_without(std::size_t type, const Walk& walk, std::size_t i, std::uint32_t node) const {
+  Cost cost_without(const Walk& walk, std::size_t i, std::uint32_t node) const {
     Cost cost = 0;
     while (i < walk.places) {
       const std::uint32_t* match = table_.match(walk.first + i);
@@ -162,7 +152,7 @@ class Selector {
       }
       cost += (k > 0 ? 1 : table_.char_bytes(walk.first + i)) * walk.id_cost;
       i += std::max<std::size_t>(k, 1);
-      cost += cut_cost(type, walk, i);
+      cost += cut_cost(walk, i);
     }
     return cost;
   }
@@ -196,7 +186,8 @@ class Selector {
   std::size_t threads_;
   std::vector<std::uint8_t> chosen_;
   std::size_t size_ = 0;
-  Cost right_cut_ = 0, wrong_cut_ = 0, total_ = 0;
+  Cost milli_lambda_ = 0;  // a thousandth of lambda, at the scale of costs
+  Cost total_ = 0;
   std::vector<std::size_t> groups_;
 };
 

@@ -1,10 +1,11 @@
 // Chooses N segments with the greedy encoder in the loop: ids saved, and boundaries respected.
 //
 // Objective, to be made small:
-//   J = sum over types of count * ids  +  lambda * sum over words of sum over cuts of u(cut),
-//   u = right_cut at a reference boundary, wrong_cut elsewhere; each type weighs the same in the second sum,
-//   lambda = boundary_weight * (occurrences of letter types / number of letter types).
-// All costs are integers, so sums are exact and the result does not depend on the number of threads.
+//   J = sum over types of count * ids  +  lambda * sum over types of sum over cuts of u(cut),
+//   lambda = boundary_weight * (occurrences of words / number of words).
+// u is negative where a morph begins and positive elsewhere; each type weighs the same there, however
+// frequent. All costs are integers, so sums are exact and the result does not depend on the number of
+// threads.
 #pragma once
 
 #include <cstddef>
@@ -21,20 +22,19 @@ namespace andrea {
 /// How segments are chosen.
 struct SelectionSettings {
   std::size_t segments = 8192;
-  double boundary_weight = 1.0;  ///< mu: 0 looks at length alone
-  double right_cut = -0.6;
-  double wrong_cut = 0.2;
-  int rounds = 40;
+  double boundary_weight = 1.4;  ///< mu: 0 looks at length alone
+  int rounds = 16;
   int threads = 0;
 };
 
 /// The types and what is known of them.
 struct SelectionInput {
   const std::vector<CountedType>* types;
-  /// For each place (see CandidateTable) whether a reference morph begins there.
-  std::vector<std::uint8_t> boundary;
-  /// For each type whether it is a word with reference boundaries.
-  std::vector<std::uint8_t> is_word;
+  /// For each place (see CandidateTable) u of a cut before it, in thousandths; 0 outside words and at their
+  /// edges.
+  std::vector<std::int16_t> cut;
+  /// Occurrences per word (each weighted as in `cut`), in the unit of the types' counts.
+  double mean_count = 0;
 };
 
 /// What was found, best segment first.

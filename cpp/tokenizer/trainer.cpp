@@ -5,6 +5,9 @@
 
 #include "tokenizer/harris.h"
 #include "tokenizer/letter_words.h"
+#include "tokenizer/pretokens.h"
+#include "tokenizer/unicode_classes.h"
+#include "tokenizer/utf8.h"
 
 namespace andrea {
 
@@ -30,25 +33,40 @@ std::vector<CountedType> TypeTable::take(std::size_t most) {
 
 namespace {
 
-// Reference boundaries at the places of the candidate table: letters of a word become characters of a type.
-SelectionInput reference_boundaries(const std::vector<CountedType>& types, const CandidateTable& table,
-                                    const LetterWords& words, const std::vector<std::uint8_t>& morph_begins) {
+bool has_capital(std::string_view text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const pretokens::Step step = pretokens::step_at(text, at);
+    if (lower_case(step.code_point) != step.code_point) return true;
+    at += step.length;
+  }
+  return false;
+}
+
+// What a cut costs at the places of the candidate table: letters of a word become characters of a type.
+SelectionInput cut_costs(const std::vector<CountedType>& types, const CandidateTable& table,
+                         const LetterWords& words, const std::vector<std::uint8_t>& morph_begins,
+                         const CutSettings& settings) {
   SelectionInput input;
   input.types = &types;
-  input.boundary.assign(table.type_begin(types.size()), 0);
-  input.is_word.assign(types.size(), 0);
+  input.cut.assign(table.type_begin(types.size()), 0);
+  double occurrences = 0;
+  double weights = 0;
   for (std::size_t t = 0; t < types.size(); ++t) {
     if (words.word_of_type[t] < 0) continue;
-    const auto word = static_cast<std::size_t>(words.word_of_type[t]);
-    input.is_word[t] = 1;
+    const std::uint8_t* const begins =
+        &morph_begins[words.begin[static_cast<std::size_t>(words.word_of_type[t])]];
+    const double weight = has_capital(types[t].text) ? settings.capital_weight : 1.0;
+    occurrences += static_cast<double>(types[t].count);
+    weights += weight;
+    const std::size_t first = table.type_begin(t) + (types[t].text[0] == ' ' ? 1 : 0);
     std::size_t letter = 0;
-    const std::size_t begin = table.type_begin(t) + (types[t].text[0] == ' ' ? 1 : 0);
-    for (std::size_t place = begin; place < table.type_begin(t + 1); ++place) {
-      if (place > begin && table.is_mark(place)) continue;
-      input.boundary[place] = morph_begins[words.begin[word] + letter];
-      ++letter;
+    for (std::size_t place = first + 1; place < table.type_begin(t + 1); ++place) {
+      if (table.is_mark(place)) continue;
+      const double u = begins[++letter] != 0 ? settings.right : settings.wrong;
+      input.cut[place] = static_cast<std::int16_t>(std::lround(1000 * u * weight));
     }
   }
+  input.mean_count = weights > 0 ? occurrences / weights : 0;
   return input;
 }
 
@@ -73,7 +91,7 @@ TrainingResult train_segments(const std::vector<CountedType>& types, const Train
     const CandidateTable table(types, {settings.most_letters, least * kCountUnits});
     result.candidates = table.nodes();
     say("candidates", 1, 1);
-    const SelectionInput input = reference_boundaries(types, table, words, begins);
+    const SelectionInput input = cut_costs(types, table, words, begins, settings.cut);
     result.selected = select_segments(input, table, settings.selection,
                                       [&say](int done, int all) { say("selection", done, all); });
     if (result.selected.segments.size() >= settings.selection.segments || least <= 2) break;
@@ -81,6 +99,24 @@ TrainingResult train_segments(const std::vector<CountedType>& types, const Train
   for (std::int64_t& count : result.selected.counts) count = (count + kCountUnits / 2) / kCountUnits;
   result.selected.ids = (result.selected.ids + kCountUnits / 2) / kCountUnits;
   return result;
+}
+
+std::vector<WordAnalysis> analyse(const std::vector<CountedType>& types, const DescriptionSettings& settings,
+                                  int threads) {
+  const LetterWords words = collect_letter_words(types);
+  const std::vector<float> entropy = boundary_entropy(words, threads);
+  const std::vector<std::uint8_t> begins = split_words(words, entropy, settings);
+  std::vector<WordAnalysis> all(words.size());
+  for (std::size_t w = 0; w < words.size(); ++w) {
+    for (std::size_t i = words.begin[w]; i < words.begin[w + 1]; ++i) {
+      std::string& letter = all[w].letters.emplace_back();
+      for (const char32_t c : words.alphabet[words.letters[i]])
+        append_utf8(static_cast<std::uint32_t>(c), letter);
+      all[w].entropy.push_back(entropy[i]);
+      all[w].begins.push_back(begins[i] != 0);
+    }
+  }
+  return all;
 }
 
 }  // namespace andrea

@@ -17,10 +17,19 @@ namespace andrea {
 /// One count in the file is this many units while training, so that fractional weights keep their meaning.
 constexpr std::int64_t kCountUnits = 16;
 
+/// What a cut inside a word is worth against one id of an average word, by the reference split; negative is
+/// good.
+struct CutSettings {
+  double right = -0.85;         ///< where a reference morph begins
+  double wrong = 0.22;          ///< elsewhere
+  double capital_weight = 0.2;  ///< types with a capital are mostly names, whose inner form teaches little
+};
+
 /// All settings of learning; the defaults are those that docs/TOKENIZER.md measures.
 struct TrainingSettings {
   SelectionSettings selection;
   DescriptionSettings description;
+  CutSettings cut;
   std::size_t most_types = 500'000;  ///< the most frequent pre-tokens that take part
   std::size_t most_letters = 16;     ///< longest segment
   std::int64_t least_count = 5;      ///< occurrences below which a substring is no candidate
@@ -53,5 +62,16 @@ using TrainingProgress = std::function<void(const char*, int, int)>;
 /// when even substrings seen twice can no longer improve the objective: the text is saturated.
 TrainingResult train_segments(const std::vector<CountedType>& types, const TrainingSettings& settings,
                               const TrainingProgress& progress);
+
+/// One word as Harris and the description length see it; vectors have one entry a letter.
+struct WordAnalysis {
+  std::vector<std::string> letters;
+  std::vector<float> entropy;  ///< bits before the letter, both directions; 0 at the beginning
+  std::vector<bool> begins;    ///< a morph begins here
+};
+
+/// Entropies and reference boundaries of all distinct lower-case words among the types.
+std::vector<WordAnalysis> analyse(const std::vector<CountedType>& types, const DescriptionSettings& settings,
+                                  int threads);
 
 }  // namespace andrea

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace andrea {
@@ -32,6 +33,26 @@ inline Utf8Char first_utf8_char(std::string_view bytes) {
   const bool surrogate = code_point >= 0xD800 && code_point <= 0xDFFF;
   if (code_point < smallest || code_point > 0x10FFFF || surrogate) return {lead, 0};
   return {code_point, length};
+}
+
+/// Appends a code point.
+inline void append_utf8(std::uint32_t c, std::string& out) {
+  const auto byte = [&out](std::uint32_t value) { out += static_cast<char>(value); };
+  if (c < 0x80) {
+    byte(c);
+  } else if (c < 0x800) {
+    byte(0xC0 | c >> 6);
+    byte(0x80 | (c & 0x3F));
+  } else if (c < 0x10000) {
+    byte(0xE0 | c >> 12);
+    byte(0x80 | (c >> 6 & 0x3F));
+    byte(0x80 | (c & 0x3F));
+  } else {
+    byte(0xF0 | c >> 18);
+    byte(0x80 | (c >> 12 & 0x3F));
+    byte(0x80 | (c >> 6 & 0x3F));
+    byte(0x80 | (c & 0x3F));
+  }
 }
 
 }  // namespace andrea
