@@ -119,12 +119,14 @@ std::string to_json(const RunState& state) {
       {"good_steps", state.good_steps},
       {"skipped_total", state.skipped_total},
       {"skipped_in_a_row", state.skipped_in_a_row},
+      {"last_loss", as_written(state.last_loss)},
       {"has_smma", state.has_smma},
       {"smma", state.smma},
       {"best_smma", state.best_smma},
       {"best_step", state.best_step},
       {"gate_failures", state.gate_failures},
       {"stopped_by_gate", state.stopped_by_gate},
+      {"edge_pending", state.edge_pending},
       {"finished", state.finished},
       {"not_reproducible_from", state.not_reproducible_from},
       {"history_bytes", history},
@@ -187,12 +189,14 @@ RunState parse_run_state(const std::string& text, const std::string& path) {
       static_cast<std::int32_t>(top.integer("good_steps", 0, std::numeric_limits<std::int32_t>::max()));
   state.skipped_total = top.integer("skipped_total");
   state.skipped_in_a_row = top.integer("skipped_in_a_row");
+  state.last_loss = static_cast<float>(top.number("last_loss"));
   state.has_smma = top.boolean("has_smma");
   state.smma = top.number("smma");
   state.best_smma = top.number("best_smma");
   state.best_step = top.integer("best_step", -1);
   state.gate_failures = top.integer("gate_failures");
   state.stopped_by_gate = top.boolean("stopped_by_gate");
+  state.edge_pending = top.boolean("edge_pending");
   state.finished = top.boolean("finished");
   state.not_reproducible_from = top.integer("not_reproducible_from", -1);
   const Json& history = top.get("history_bytes");

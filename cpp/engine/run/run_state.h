@@ -28,6 +28,7 @@ struct RunState {
   std::int32_t good_steps = 0;
   std::int64_t skipped_total = 0;
   std::int64_t skipped_in_a_row = 0;
+  float last_loss = 0;  ///< of the last step that was applied: what a sample made at this step shows
   bool has_smma = false;
   double smma = 0;
   double best_smma = 0;  ///< lowest SMMA among the checkpoints written; valid if best_step >= 0

@@ -92,7 +92,6 @@ class Trainer::Impl {
   std::vector<std::optional<BtokFile>> eval_files_;
   RunState state_;  // what the next checkpoint will say
   std::int64_t end_ = 0;
-  float last_loss_ = 0;
   std::string last_log_error_;
   std::vector<std::int32_t> ids_;
   Clock::time_point start_, last_checkpoint_, last_flush_;
@@ -279,7 +278,7 @@ void Trainer::Impl::account(StepReport report) {
     state_.smma = state_.has_smma ? (state_.smma * (n - 1) + loss) / n : loss;
     state_.has_smma = true;
     state_.skipped_in_a_row = 0;
-    last_loss_ = report.loss;
+    state_.last_loss = report.loss;
     phases_->record(report.rows);
     return;
   }
@@ -380,7 +379,7 @@ bool Trainer::Impl::sample(std::int64_t step) {
     std::vector<std::int32_t> ids = engine_.generate(prompt, config.tokens, sampling,
                                                      [&](std::int32_t) { return !(stopped = stop_asked()); });
     if (stopped) return false;
-    std::string line = "{\"step\": " + std::to_string(step) + ", \"loss\": " + shortest(last_loss_) +
+    std::string line = "{\"step\": " + std::to_string(step) + ", \"loss\": " + shortest(state_.last_loss) +
                        ", \"prompt\": " + json_quote(config.prompts[i]);
     std::string shown = std::to_string(ids.size()) + " ids";
     std::string verdict = "null";

@@ -46,12 +46,14 @@ TEST(RunStateFile, EveryFieldSurvives) {
   EXPECT_EQ(back.good_steps, state.good_steps);
   EXPECT_EQ(back.skipped_total, state.skipped_total);
   EXPECT_EQ(back.skipped_in_a_row, state.skipped_in_a_row);
+  EXPECT_EQ(back.last_loss, state.last_loss);
   EXPECT_EQ(back.has_smma, state.has_smma);
   EXPECT_EQ(back.smma, state.smma);
   EXPECT_EQ(back.best_smma, state.best_smma);
   EXPECT_EQ(back.best_step, state.best_step);
   EXPECT_EQ(back.gate_failures, state.gate_failures);
   EXPECT_EQ(back.stopped_by_gate, state.stopped_by_gate);
+  EXPECT_EQ(back.edge_pending, state.edge_pending);
   EXPECT_EQ(back.finished, state.finished);
   EXPECT_EQ(back.not_reproducible_from, state.not_reproducible_from);
   EXPECT_EQ(back.history_bytes, state.history_bytes);

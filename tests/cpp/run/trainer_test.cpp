@@ -79,6 +79,7 @@ class TrainerTest : public ::testing::Test {
     options.out = out;
     EngineOptions engine_options;
     engine_options.device = "cpu";
+    engine_options.threads = 1;
     Engine engine(e, engine_options);
     int asked = 0;
     hooks.poll = [&] { return stop_at >= 0 && ++asked >= stop_at; };
@@ -232,6 +233,7 @@ TEST_F(TrainerTest, TheGateStopsACollapsedRunAndAsksForAPerson) {
   codec.decode = [](const std::vector<std::int32_t>& ids) { return std::string(ids.size(), 'x'); };
   EngineOptions engine_options;
   engine_options.device = "cpu";
+  engine_options.threads = 1;
   const auto go = [&](const TrainerOptions& options, double score) {
     Engine engine(e, engine_options);
     TrainerHooks hooks;
