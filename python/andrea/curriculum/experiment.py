@@ -12,7 +12,7 @@ import msgspec
 from andrea.curriculum.collapse import Coherence, coherence
 from andrea.curriculum.policy import Curriculum
 from andrea.curriculum.settings import CurriculumSettings, Source
-from andrea.errors import ConfigError
+from andrea.errors import ConfigError, IoError
 
 LEXICON_BYTES = 256 << 10  # text read of each source, in documents spread evenly over it
 
@@ -137,3 +137,28 @@ def _number(entry: Mapping[str, Any], key: str, default: Any, index: int) -> Any
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ConfigError(f"data.sources[{index}].{key}: must be a number, is {value!r}")
     return float(value)
+
+
+def refuse_missing_files(effective: str) -> None:
+    """Raise IoError naming every tokenizer and source file that is not there, and how to get them.
+
+    `effective` is an effective config (JSON, paths resolved). Said before a model is built, all at once.
+    """
+    data = msgspec.json.decode(effective)["data"]
+    lost = [f"  tokenizer: {data['tokenizer']}"] if not _there(data.get("tokenizer")) else []
+    for source in data.get("sources", ()):
+        for part in ("train", "eval"):
+            if not _there(source.get(part)):
+                lost.append(f"  {source['name']} ({part}): {source[part]}")  # noqa: PERF401
+    if lost:
+        raise IoError(
+            "files of the experiment are missing:\n"
+            + "\n".join(lost)
+            + "\n`andrea data list` shows the named sources, `andrea data pull NAME` fetches one, and "
+            "`andrea data prep RECIPE.json` packs them (see experiments/recipes); a source you do not have "
+            "can be left out of data.sources and of curriculum_warmup_sources"
+        )
+
+
+def _there(path: str | None) -> bool:
+    return not path or Path(path).is_file()

@@ -77,11 +77,13 @@ def train(
     makes SIGTERM and SIGINT save and stop, and SIGUSR1 save and go on.
     """
     from andrea._core import load_experiment, run_training
+    from andrea.curriculum.experiment import refuse_missing_files
     from andrea.train.policy import make_policy, make_scorer
 
     options = options or RunOptions()
     display = display or QuietDisplay()
     experiment = load_experiment(config) if isinstance(config, (str, os.PathLike)) else config
+    refuse_missing_files(experiment.effective_json())
     tokenizer = load_tokenizer(experiment)
     engine = make_engine(experiment, options, display)
     with display.running():
