@@ -17,9 +17,9 @@ LONG_REQUEST = 1_200
 # "You are", "Act as", "Your task is" at the start of a line or a sentence, in languages that sources have.
 # A language that is missing costs recall, never precision.
 _ASSIGNMENTS = (
-    r"you\s+are\s+(?:now\s+|to\s+act\s+as\s+)?(?:an?|the|[A-Z][\w-]+)\b",
+    r"you\s+are\s+(?:now\s+|to\s+act\s+as\s+)?(?:an?\b|the\b|(?-i:[A-Z])[\w-]+)",
     r"you(?:'|’)re\s+(?:now\s+)?(?:an?|the)\b",
-    r"(?:please\s+)?(?:act|behave|respond|roleplay|role-play)\s+(?:as|like)\s+(?:if\s+you|an?\b|the\b|[A-Z])",
+    r"(?:please\s+)?(?:act|behave|respond|roleplay|role-play)\s+(?:as|like)\s+(?:if\s+you|an?\b|the\b|(?-i:[A-Z]))",
     r"(?:i\s+want\s+you\s+to|from\s+now\s+on,?\s+you|you\s+(?:will|must|should)\s+(?:act|play|respond|reply))\b",
     r"your\s+(?:role|task|job|name|purpose|goal|mission|objective)\s+(?:is|will\s+be)\b",
     r"(?:pretend|imagine|assume)\s+(?:that\s+)?you(?:(?:'|’)re|\s+are)\b",
@@ -72,7 +72,7 @@ _WORDS_OF_RULES = (
     r"\b(?:must(?:\s+not)?|never|always|do\s+not|don['’]t|should(?:\s+not)?|avoid|ensure|make\s+sure|refuse"
     r"|only\s+(?:use|answer|respond|reply)|respond|reply|answer\s+(?:in|with|as)|under\s+no\s+circumstances"
     r"|stay\s+in\s+character|niemals|immer|musst|sollst|jamais|toujours|dois|devez|nunca|siempre|debes|debe"
-    r"|sempre|deve|mai)\b",
+    r"|sempre|deve|mai|nooit|altijd)\b",
     r"никогда|всегда|долж(?:ен|на|ны)|отвечай",
     r"不要|不得|必须|禁止|始终|请用|必ず|てください",
     r"하세요|마세요|반드시",
@@ -84,6 +84,7 @@ _FRAME = re.compile(
     r"|<\|(?:im_start\|>)?system|\[inst\]\s*<<sys>>|<(?:system|tools|instructions|rules)>)"
     r"|\{\{[^{}\n]{1,200}\}\}"
 )
+_SENTENCE_END = re.compile(r"[.!?](?=\s)|[。！？।\n]")
 _MARKS = ("> ", "< ", "| ")
 _MARK = re.compile(r"(?m)^[<>|] ")
 _REPLY = re.compile(r"(?m)^< ")
@@ -98,10 +99,8 @@ def _assigns_role(text: str) -> bool:
 
 
 def _rules(text: str) -> int:
-    """Count listed rules: items of a list, or sentences, that order or forbid."""
-    items = _ITEM.findall(text)
-    ordered = sum(1 for item in items if _RULE.search(item))
-    return max(ordered, len(_RULE.findall(text)) // 2)
+    """Count sentences and list items that order or forbid."""
+    return sum(1 for sentence in _SENTENCE_END.split(text) if _RULE.search(sentence))
 
 
 def has_system_prompt_shape(document: str) -> bool:

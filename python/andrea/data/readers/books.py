@@ -84,3 +84,5 @@ def read_book(
         text = re.sub(r"\n{3,}", "\n\n", passage.strip("\n"))
         if text.strip():
             yield unwrap(text) if join_lines else text
+        else:
+            tally.drop("empty document", str(path))

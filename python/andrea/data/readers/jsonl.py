@@ -84,8 +84,14 @@ def _span_blocks(path: Path, span: tuple[int, int, int]) -> Iterator[bytes]:
             source.seek(begin - 1)
             while (part := source.readline(BLOCK_BYTES)) and not part.endswith(b"\n"):
                 pass
-        elif source.read(3) != b"\xef\xbb\xbf":
-            source.seek(0)
+        else:
+            end = max(end, 3)
+            if source.read(3) == b"\xef\xbb\xbf":
+                while (part := source.readline(BLOCK_BYTES)) and not part.endswith(b"\n"):
+                    yield part
+                yield part
+            else:
+                source.seek(0)
         while (at := source.tell()) < end:
             block = source.read(min(BLOCK_BYTES, end - at))
             if not block:

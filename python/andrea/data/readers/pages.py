@@ -12,7 +12,7 @@ from andrea.data.text import text_blocks
 
 _FRONT_MATTER = re.compile(r"\A(?:---\n.*?\n---\n|\+\+\+\n.*?\n\+\+\+\n)", re.DOTALL)
 _COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
-_BADGES = re.compile(r"(?m)^(?:\s*\[?!\[[^\]\n]*\]\([^)\n]*\)(?:\]\([^)\n]*\))?)+\s*\n")
+_BADGES = re.compile(r"(?m)^(?:[ \t]*\[?!\[[^\]\n]*\]\([^)\n]*\)(?:\]\([^)\n]*\))?)+[ \t]*\n")
 _BLANKS = re.compile(r"\n{3,}")
 
 
