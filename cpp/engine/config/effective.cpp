@@ -67,17 +67,14 @@ std::string Experiment::effective_json() const {
         {"weight_decay", train.adamw.weight_decay}}},
       {"eval_every", train.eval_every},
       {"eval_batches", train.eval_batches}};
-  if (!data.sources.empty()) {
-    Json sources = Json::array();
-    for (const SourceConfig& source : data.sources) {
-      Json entry = {
-          {"name", source.name}, {"train", source.train}, {"floor", source.floor}, {"cap", source.cap}};
-      if (!source.eval.empty()) entry["eval"] = source.eval;
-      if (source.weight) entry["weight"] = *source.weight;
-      sources.push_back(std::move(entry));
-    }
-    object["data"]["sources"] = std::move(sources);
-    if (!data.tokenizer.empty()) object["data"]["tokenizer"] = data.tokenizer;
+  object["data"] = Json::object();
+  if (!data.tokenizer.empty()) object["data"]["tokenizer"] = data.tokenizer;
+  for (const SourceConfig& source : data.sources) {
+    Json entry = {
+        {"name", source.name}, {"train", source.train}, {"floor", source.floor}, {"cap", source.cap}};
+    if (!source.eval.empty()) entry["eval"] = source.eval;
+    if (source.weight) entry["weight"] = *source.weight;
+    object["data"]["sources"].push_back(std::move(entry));
   }
   Json phases = Json::array();
   for (const PhaseConfig& phase : curriculum.phases)

@@ -220,12 +220,9 @@ void read_data(const Json* object, const std::string& directory, DataConfig* dat
   Fields fields(object, "data", faults);
   fields.text("tokenizer", &data->tokenizer);
   data->tokenizer = resolved(data->tokenizer, directory);
-  const bool there = fields.array(
-      "sources",
-      [&](const Json& element, const std::string& path) {
-        data->sources.push_back(read_source(element, path, directory, faults));
-      },
-      object != nullptr);
+  const bool there = fields.array("sources", [&](const Json& element, const std::string& path) {
+    data->sources.push_back(read_source(element, path, directory, faults));
+  });
   if (there && data->sources.empty()) fields.fault("sources", "is empty; list at least one source");
   std::set<std::string> names;
   for (std::size_t k = 0; k < data->sources.size(); ++k) {
