@@ -82,7 +82,7 @@ def train(
 
     options = options or RunOptions()
     display = display or QuietDisplay()
-    experiment = load_experiment(config) if isinstance(config, (str, os.PathLike)) else config
+    experiment = load_experiment(os.fspath(config)) if isinstance(config, (str, os.PathLike)) else config
     refuse_missing_files(experiment.effective_json())
     tokenizer = load_tokenizer(experiment)
     engine = make_engine(experiment, options, display)
