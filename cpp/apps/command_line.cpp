@@ -9,6 +9,8 @@
 #include <cstring>
 #include <vector>
 
+#include "engine/run/proxy_socket.h"
+
 namespace andrea {
 namespace {
 
@@ -28,6 +30,9 @@ enum Flag : int {
   kAllowConfigChange,
   kPastGate,
   kPolish,
+  kProxy,
+  kProxyTimeout,
+  kPolicy,
   kQuiet,
   kVersion,
   kHelp
@@ -57,6 +62,9 @@ constexpr FlagSpec kFlags[] = {
      "resume although other keys of the experiment differ"},
     {kPastGate, "past-gate", nullptr, "resume a run that the coherence gate stopped"},
     {kPolish, "polish", nullptr, "resume under a new experiment; samples and state are archived"},
+    {kProxy, "proxy", "ADDRESS", "let `andrea proxy` choose the data: unix:PATH or tcp:127.0.0.1:PORT"},
+    {kProxyTimeout, "proxy-timeout", "S", "seconds a phase edge may wait for it [60]"},
+    {kPolicy, "policy", "P", "uniform, proportional or fixed, instead of the experiment's"},
     {kQuiet, "quiet", nullptr, "warnings and errors only"},
     {kVersion, "version", nullptr, "print the version and stop"},
     {kHelp, "help", nullptr, "print this and stop"},
@@ -121,6 +129,12 @@ std::string device_name(const std::string& name) {
   return name;
 }
 
+std::string constant_policy(const std::string& name) {
+  if (name != "uniform" && name != "proportional" && name != "fixed")
+    throw UsageError("--policy " + name + ": uniform, proportional or fixed is needed");
+  return name;
+}
+
 void set(CommandLine& line, int flag, const char* value) {
   switch (flag) {
     case kConfig:
@@ -168,6 +182,16 @@ void set(CommandLine& line, int flag, const char* value) {
     case kPolish:
       line.trainer.polish = true;
       break;
+    case kProxy:
+      value_of("proxy", [&] { return parse_proxy_address(value); });
+      line.proxy = value;
+      break;
+    case kProxyTimeout:
+      line.proxy_timeout = static_cast<double>(integer("proxy-timeout", value, 1, 86400));
+      break;
+    case kPolicy:
+      line.policy = constant_policy(value);
+      break;
     case kQuiet:
       line.quiet = true;
       break;
@@ -202,6 +226,8 @@ CommandLine parse_command_line(int argc, char** argv) {
   if (optind < argc)
     throw UsageError(std::string("unexpected argument ") + argv[optind] +
                      "; the experiment is --config FILE");
+  if (!line.proxy.empty() && !line.policy.empty())
+    throw UsageError("--proxy and --policy exclude each other: the proxy has the policy");
   if (line.config.empty()) throw UsageError("--config FILE is needed (--help lists all)");
   if (line.trainer.out.empty() && !line.plan)
     throw UsageError("--out DIR is needed: where checkpoints and history go");

@@ -22,6 +22,9 @@ struct CommandLine {
   EngineOptions engine;
   std::optional<Precision> precision;
   std::optional<std::uint32_t> seed;
+  std::string proxy;  ///< address of `andrea proxy`; empty: none
+  double proxy_timeout = 60;
+  std::string policy;  ///< instead of the experiment's; empty: that one
   bool plan = false;
   bool quiet = false;
   bool help = false;

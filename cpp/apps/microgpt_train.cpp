@@ -5,6 +5,7 @@
 
 #include "apps/command_line.h"
 #include "apps/progress_lines.h"
+#include "apps/proxy_hooks.h"
 #include "apps/text_codec.h"
 #include "engine/errors.h"
 #include "engine/run/signals.h"
@@ -16,6 +17,7 @@ int train(const CommandLine& line) {
   Experiment experiment = load_experiment(line.config);
   if (line.precision) experiment.train.precision = *line.precision;
   if (line.seed) experiment.train.seed = *line.seed;
+  if (!line.policy.empty()) experiment.curriculum.policy = line.policy;
 
   if (line.plan) {
     const PlanReport plan = plan_report(experiment, line.engine);
@@ -42,9 +44,8 @@ int train(const CommandLine& line) {
   ProgressLines lines(line.quiet);
   TrainerHooks hooks;
   hooks.on_progress = [&](const Progress& progress) { lines.progress(progress); };
-  hooks.on_event = [&](const Event& event) {
-    if (event.kind != "plan") lines.event(event);  // it stands above already
-  };
+  hooks.on_event = [&](const Event& event) { lines.event(event); };
+  if (!line.proxy.empty()) use_proxy(line.proxy, line.proxy_timeout, &hooks);
   Trainer trainer(engine, line.trainer, codec ? &*codec : nullptr, hooks);
   return static_cast<int>(trainer.run());
 }

@@ -1,7 +1,11 @@
 #include "apps/progress_lines.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <string_view>
+
+#include "tokenizer/utf8.h"
 
 namespace andrea {
 namespace {
@@ -12,6 +16,23 @@ std::string duration(double seconds) {
   char text[48];
   std::snprintf(text, sizeof text, "%lld:%02lld:%02lld", total / 3600, total / 60 % 60, total % 60);
   return text;
+}
+
+// At most `shown` bytes of a text that a model wrote, fit for a terminal and a log: whole characters, no line
+// ends, no control characters.
+std::string one_line(std::string_view text, std::size_t shown) {
+  std::string line;
+  while (!text.empty() && line.size() < shown) {
+    const Utf8Char next = first_utf8_char(text);
+    if (next.length == 0)
+      line += "\xEF\xBF\xBD";
+    else if (next.code_point < 0x20 || (next.code_point >= 0x7F && next.code_point < 0xA0))
+      line += ' ';
+    else
+      line += text.substr(0, next.length);
+    text.remove_prefix(std::max<std::size_t>(next.length, 1));
+  }
+  return text.empty() ? line : line + "...";
 }
 
 }  // namespace
@@ -29,6 +50,12 @@ std::string progress_line(const Progress& p) {
   return line;
 }
 
+std::string event_line(const Event& e) {
+  if (e.kind == "phase" || e.kind == "plan") return "";
+  if (e.kind != "sample") return e.message;
+  return "sample at step " + std::to_string(e.step) + ": " + one_line(e.message, 160);
+}
+
 void ProgressLines::progress(const Progress& p) {
   if (quiet_) return;
   const auto now = std::chrono::steady_clock::now();
@@ -44,8 +71,9 @@ void ProgressLines::progress(const Progress& p) {
 
 void ProgressLines::event(const Event& e) const {
   const bool warning = e.kind == "warning" || e.kind == "skip";
-  if (quiet_ && !warning) return;
-  std::fprintf(warning ? stderr : stdout, "%s%s\n", warning ? "warning: " : "", e.message.c_str());
+  const std::string line = event_line(e);
+  if (line.empty() || (quiet_ && !warning)) return;
+  std::fprintf(warning ? stderr : stdout, "%s%s\n", warning ? "warning: " : "", line.c_str());
   std::fflush(warning ? stderr : stdout);
 }
 

@@ -12,6 +12,9 @@ namespace andrea {
 /// "step 120/1000  loss 4.1234  smma 4.2011 ..."
 std::string progress_line(const Progress& progress);
 
+/// An event in one line; empty for those that only belong in the history. Samples are cut to their beginning.
+std::string event_line(const Event& event);
+
 /// Writes to standard output: a line each ten steps or five seconds, at most four a second; warnings go to
 /// standard error.
 class ProgressLines {

@@ -169,7 +169,11 @@ void bind_display(nb::module_& m) {
       .def_ro("step", &Event::step)
       .def_prop_ro(
           "message", [](const Event& event) { return text_of(event.message); }, "one line for people")
-      .def_prop_ro("json", [](const Event& event) { return text_of(event.json); }, "details");
+      .def_prop_ro(
+          "json", [](const Event& event) { return text_of(event.json); }, "details")
+      .def_prop_ro(
+          "line", [](const Event& event) { return text_of(event_line(event)); },
+          "as the binary writes it; empty: only for the history");
 }
 
 struct Installed {

@@ -73,7 +73,7 @@ class QuietDisplay:
     def event(self, event: Event) -> None:
         """Show warnings."""
         if event.kind in WARNINGS:
-            self._errors.print(f"warning: {event.message}", style="yellow")
+            self._errors.print(f"warning: {event.line}", style="yellow")
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -110,8 +110,8 @@ class PlainDisplay(QuietDisplay):
         """Print the event's line."""
         if event.kind in WARNINGS:
             super().event(event)
-        else:
-            print(event.message, flush=True)
+        elif event.line:
+            print(event.line, flush=True)
 
 
 class LiveDisplay(QuietDisplay):
@@ -148,9 +148,11 @@ class LiveDisplay(QuietDisplay):
     def event(self, event: Event) -> None:
         """Print the event above the panel."""
         if event.kind in WARNINGS:
-            self._console.print(f"warning: {event.message}", style="yellow")
-        else:
-            self._console.print(event.message, style="bold" if event.kind in ("done", "gate") else "")
+            self._console.print(f"warning: {event.line}", style="yellow")
+        elif event.kind == "sample":
+            self._console.print(Text(event.line, style="dim"))
+        elif event.line:
+            self._console.print(event.line, style="bold" if event.kind in ("done", "gate") else "")
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:

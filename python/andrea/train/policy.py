@@ -21,12 +21,22 @@ def make_policy(experiment: Experiment, sources: Sequence[Mapping[str, Any]]) ->
 
 
 def make_scorer(experiment: Experiment) -> Score | None:
-    """Return the coherence score (0..100, JSON of its parts); None without a tokenizer to make text."""
+    """Return the coherence score (0..100, JSON of its parts); None without a tokenizer to make text.
+
+    The lexicon of the training text is read at the first sample: by then the trainer has verified the data.
+    """
     from andrea.curriculum.engine_policy import plan_from_effective, score_hook
 
     plan, _ = plan_from_effective(experiment.effective_json())
-    scorer = plan.scorer()
-    if scorer is None:
+    if plan.tokenizer is None:
         return None
-    hook: Score = score_hook(scorer)
-    return hook
+    made: list[Score] = []
+
+    def score(text: str) -> tuple[float, str]:
+        if not made:
+            scorer = plan.scorer()
+            assert scorer is not None
+            made.append(score_hook(scorer))
+        return made[0](text)
+
+    return score
