@@ -11,7 +11,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 # The property White_Space, which unicodedata does not carry (PropList.txt).
-WHITE_SPACE = {*range(0x09, 0x0E), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F, 0x3000}
+WHITE_SPACE = {
+    *range(0x09, 0x0E),
+    0x20,
+    0x85,
+    0xA0,
+    0x1680,
+    *range(0x2000, 0x200B),
+    0x2028,
+    0x2029,
+    0x202F,
+    0x205F,
+    0x3000,
+}
 
 
 def ranges(belongs: Callable[[int], bool]) -> list[tuple[int, int]]:
@@ -28,7 +40,7 @@ def ranges(belongs: Callable[[int], bool]) -> list[tuple[int, int]]:
 
 
 def lower_case_runs() -> list[tuple[int, int, int, int]]:
-    """(first, last, step, distance): each step-th code point of the run has its lower case at that distance."""
+    """(first, last, step, distance): each step-th code point has its lower case at that distance."""
     runs: list[list[int]] = []
     for code_point in range(sys.maxunicode + 1):
         lower = chr(code_point).lower()

@@ -19,7 +19,7 @@ constexpr std::size_t kLongestPreToken = 32;  ///< longer ones are counted in pi
 
 namespace pretokens {
 
-/// Marks count as letters here; kInvalid is a byte that is no UTF-8.
+/// Marks count as letters here; kInvalid is NUL, or a byte that is no UTF-8.
 enum Kind : std::uint8_t { kSigns, kLetters, kDigits, kWhite, kInvalid };
 
 inline Kind kind_of(std::uint32_t code_point) {
@@ -56,6 +56,8 @@ struct Step {
 
 inline Step step_at(std::string_view text, std::size_t at) {
   const auto lead = static_cast<unsigned char>(text[at]);
+  // NUL is never part of a segment: a C string that ends there would seem to go on with it.
+  if (lead == 0) return {kInvalid, lead, 1};
   if (lead < 128) return {kind_of(lead), lead, 1};
   const Utf8Char c = first_utf8_char(text.substr(at));
   if (c.length == 0) return {kInvalid, lead, 1};

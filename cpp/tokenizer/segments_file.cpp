@@ -5,9 +5,7 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <unordered_map>
 
 #include "engine/errors.h"
@@ -21,15 +19,35 @@ using nlohmann::json;
 
 constexpr const char* kFormat = "andrea-harris-segments";
 
+class OpenFile {
+ public:
+  OpenFile(const std::string& path, int flags) : fd_(::open(path.c_str(), flags, 0644)) {}
+  ~OpenFile() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+  int fd() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
 std::string read_whole_file(const std::string& path) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream content;
-  if (file) content << file.rdbuf();
-  // An empty file sets failbit on `content`; only the stream of the file itself tells of a failed read.
-  if (!file.is_open() || file.bad() || (content.fail() && file.peek() != std::ifstream::traits_type::eof()))
-    throw IoError("cannot read the tokenizer " + path + ": " + std::strerror(errno != 0 ? errno : EIO));
-  return content.str();
+  const auto refuse = [&path] {
+    throw IoError("cannot read the tokenizer " + path + ": " + std::strerror(errno));
+  };
+  const OpenFile file(path, O_RDONLY | O_CLOEXEC);
+  if (file.fd() < 0) refuse();
+  std::string content;
+  std::vector<char> block(1U << 16);
+  for (;;) {
+    const ssize_t n = ::read(file.fd(), block.data(), block.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) refuse();
+    if (n == 0) return content;
+    content.append(block.data(), static_cast<std::size_t>(n));
+  }
 }
 
 // The value of `key` if it has the wanted kind, else a DataError that names both.
@@ -50,20 +68,6 @@ bool is_object(const json& value) { return value.is_object(); }
 std::string quoted(const std::string& text) {
   return json(text).dump(-1, ' ', true, json::error_handler_t::replace);
 }
-
-class OpenFile {
- public:
-  OpenFile(const std::string& path, int flags) : fd_(::open(path.c_str(), flags, 0644)) {}
-  ~OpenFile() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
-  int fd() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 [[noreturn]] void refuse_write(const std::string& path, const char* what) {
   throw IoError("cannot write the tokenizer " + path + ": " + what + ": " + std::strerror(errno));
@@ -131,8 +135,9 @@ SegmentTable read_segments_file(const std::string& path) {
   json document;
   try {
     document = json::parse(read_whole_file(path));
-  } catch (const json::exception& error) {
-    throw DataError(path + " is no JSON: " + error.what());
+  } catch (const json::parse_error& error) {
+    // Its own text may quote bytes that are no UTF-8.
+    throw DataError(path + " is no JSON: damaged at byte " + std::to_string(error.byte));
   }
   if (!document.is_object()) throw DataError(path + ": a JSON object is expected");
   const auto& format = field(document, "format", is_text, "a string", path);
