@@ -2,7 +2,7 @@
 
 Makes a file of conversations of the size asked for (of words drawn by a fixed seed; with FILE, its rows
 repeated with a number in each turn, which is the worst case for near duplicates), prepares it with one
-process, and prints MB of JSONL a second of processor time for each stage and for the whole.
+process, and prints MB of JSONL a second of processor time for the whole (and its peak memory) and each stage.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import resource
 import tempfile
 import time
 from collections import Counter
@@ -75,20 +76,6 @@ def main() -> None:
         def told(what: str, begin: float) -> None:
             print(f"{what:<42} {size / (time.process_time() - begin) / 1e6:7.1f} MB a CPU second")
 
-        begin = time.process_time()
-        documents = list(read("chat", source, Tally()))
-        told("read and render", begin)
-        begin_filter = time.process_time()
-        kept = [text.encode() for text in documents if not has_system_prompt_shape(text)]
-        told("filter by shape (alone)", begin_filter)
-        begin_encode = time.process_time()
-        batches = list(encoder.stream(iter(kept)))
-        told("encode and cut, one thread (alone)", begin_encode)
-        begin_sign = time.process_time()
-        for batch in batches:
-            signatures(batch.texts)
-        told("signatures for near duplicates (alone)", begin_sign)
-        del documents, kept, batches
         for near in (None, 0.8):
             recipe = {
                 "name": "bench",
@@ -102,6 +89,20 @@ def main() -> None:
             begin = time.process_time()
             prepare(folder / "recipe.json", 1, say=lambda line: None)
             told(f"whole preparation, near duplicates {'off' if near is None else 'on'}", begin)
+        print(f"peak memory so far {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
+        begin = time.process_time()
+        documents = list(read("chat", source, Tally()))
+        told("read and render", begin)
+        begin_filter = time.process_time()
+        kept = [text.encode() for text in documents if not has_system_prompt_shape(text)]
+        told("filter by shape (alone)", begin_filter)
+        begin_encode = time.process_time()
+        batches = list(encoder.stream(iter(kept)))
+        told("encode and cut, one thread (alone)", begin_encode)
+        begin_sign = time.process_time()
+        for batch in batches:
+            signatures(batch.texts)
+        told("signatures for near duplicates (alone)", begin_sign)
 
 
 if __name__ == "__main__":

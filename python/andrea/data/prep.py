@@ -229,37 +229,59 @@ def _run(
         )
         return pool.submit(_merge_job, job)
 
-    for name, group in units.items():
-        for index, unit in enumerate(group):
-            future = pool.submit(_unit_job, unit)
-            owner[future], place[future] = name, index
-    pending = set(owner)
-    ready: list[Future[Any]] = []
-    count = 0
-    while pending or ready:
-        if not ready:
-            done, pending = wait(pending, return_when=FIRST_COMPLETED)
-            ready = sorted(done, key=lambda f: place.get(f, 0))
-        future = ready.pop()
+    pending: set[Future[Any]] = set()
+    progress = _Progress(total, say)
+
+    def follow(future: Future[Any], name: str, index: int) -> None:
+        owner[future], place[future] = name, index
+        if future.done():
+            take(future)
+        else:
+            pending.add(future)
+
+    def take(future: Future[Any]) -> None:
         result = _opened(future.result())
         name = owner[future]
         if isinstance(result, Merged):
             results[name] = result
             say(_source_line(result))
-            continue
-        count += 1
+            return
+        progress.step()
         marks[name][place[future]] = result
         waiting[name] -= 1
-        if count % 50 == 0:
-            say(f"{count} of {total} units")
         if waiting[name] == 0:
-            last = merge(name)
-            owner[last] = name
-            pending.add(last)
+            follow(merge(name), name, 0)
+
+    for name, group in units.items():
+        for index, unit in enumerate(group):
+            follow(pool.submit(_unit_job, unit), name, index)
+    while pending:
+        done, _ = wait(pending, return_when=FIRST_COMPLETED)
+        pending -= done
+        for future in sorted(done, key=place.__getitem__):
+            take(future)
     missing = [p.name for p in plans if p.name not in results]
     if missing:
         raise DataError(f"sources without a unit of work: {', '.join(missing)}")
     return [results[p.name] for p in plans]
+
+
+class _Progress:
+    """Says how far the units are, at most every five seconds."""
+
+    def __init__(self, total: int, say: Say) -> None:
+        self.total, self.say = total, say
+        self.count = 0
+        self.begin = self.last = time.monotonic()
+
+    def step(self) -> None:
+        """Count a unit."""
+        self.count += 1
+        now = time.monotonic()
+        if now - self.last >= 5 and self.count < self.total:
+            self.last = now
+            left = (now - self.begin) / self.count * (self.total - self.count)
+            self.say(f"{self.count} of {self.total} units, about {left:.0f} s to go")
 
 
 def _source_line(merged: Merged) -> str:
