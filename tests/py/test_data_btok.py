@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import xxhash
+from andrea._core import BtokFile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +20,7 @@ from data_doubles import small_tokenizer, texts_in
 def write(path: Path, documents: list[list[int]], vocab: int = 300) -> Path:
     with BtokWriter(path, vocab, 0xABCDEF) as out:
         for document in documents:
-            out.add(document, 3)
+            out.add(document, 3 * len(document))
     return path
 
 
@@ -27,7 +28,7 @@ def test_layout_is_that_of_the_format(tmp_path: Path) -> None:
     path = write(tmp_path / "a.btok", [[1, 2, 299], [7]])
     raw = path.read_bytes()
     body = struct.pack("<3Q", 0, 3, 4) + struct.pack("<4H", 1, 2, 299, 7)
-    head = b"BTOK" + struct.pack("<IIIQQQQQ", 1, 300, 2, 2, 4, 6, 0xABCDEF, xxhash.xxh64_intdigest(body))
+    head = b"BTOK" + struct.pack("<IIIQQQQQ", 1, 300, 2, 2, 4, 12, 0xABCDEF, xxhash.xxh64_intdigest(body))
     assert raw == head + bytes(8) + body
     assert [p.name for p in tmp_path.iterdir()] == ["a.btok"]
 
@@ -59,7 +60,7 @@ def test_writer_refuses(tmp_path: Path, document: list[int]) -> None:
 def test_every_flipped_byte_is_found(tmp_path: Path) -> None:
     path = write(tmp_path / "a.btok", [[1, 2, 299], [7]])
     raw = path.read_bytes()
-    # Vocabulary, n_bytes and tokenizer hash cannot be checked in the file alone: check_tokenizer does.
+    # The vocabulary, n_bytes and tokenizer hash cannot be checked in the file alone: check_tokenizer does.
     free = {*range(8, 12), *range(32, 48)}
     for at in set(range(len(raw))) - free:
         path.write_bytes(raw[:at] + bytes([raw[at] ^ 0x41]) + raw[at + 1 :])
@@ -139,3 +140,26 @@ def test_nothing_to_pack(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no document"):
         pack_files([tmp_path / "a.txt"], small_tokenizer(), tmp_path / "a.btok")
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+@pytest.mark.parametrize("vocab", [300, 65_536, 65_537])
+def test_the_engine_reads_the_same(tmp_path: Path, vocab: int) -> None:
+    documents = [[1, 2, 299], [7], [vocab - 1, 0] * 50]
+    path = write(tmp_path / "a.btok", documents, vocab)
+    native, ours = BtokFile(path), Btok(path)
+    native.verify(vocab)
+    head = ours.header
+    assert (native.n_docs, native.n_tokens, native.n_bytes) == (head.n_docs, head.n_tokens, head.n_bytes)
+    assert (native.tokenizer_hash, native.content_hash) == (head.tokenizer_hash, head.content_hash)
+    assert [list(native.document(i)) for i in range(3)] == documents
+
+
+def test_the_engine_refuses_the_same(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.btok", [[1, 2, 299], [7]])
+    raw = path.read_bytes()
+    for at in [0, 4, 12, 16, 24, 50, 57, 64, 72, 80, 88, 90, 95]:
+        path.write_bytes(raw[:at] + bytes([raw[at] ^ 0x41]) + raw[at + 1 :])
+        with pytest.raises(DataError):
+            BtokFile(path).verify(300)
+        with pytest.raises(DataError):
+            Btok(path)

@@ -139,6 +139,10 @@ class BtokWriter:
         if lengths.size and int(lengths.min()) < 1:
             at = self.n_docs + int(np.argmin(lengths))
             raise DataError(f"{self.path}: document {at} has no token; leave empty documents out")
+        if flat.size > n_bytes:
+            raise DataError(
+                f"{self.path}: {flat.size} ids for {n_bytes} bytes of text; an id is a byte or more"
+            )
         if flat.size:
             bad = (flat < 0) | (flat >= self.vocab_size) | (flat == BOS)
             if bad.any():
@@ -272,6 +276,8 @@ class Btok:
             raise self._fail(
                 f"{kind}: {size} bytes, but {docs} documents and {tokens} ids need {wanted} bytes"
             )
+        if tokens > text:
+            raise self._fail(f"{tokens} ids for {text} bytes of text, but each id is a byte or more")
         return BtokHeader(vocab, width, docs, tokens, text, tokenizer, content)
 
     def verify(self) -> None:
