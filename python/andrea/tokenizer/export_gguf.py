@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from andrea._core import Tokenizer
+from andrea.errors import DataError
 
 GGUF_VERSION = 3
 _U32, _I32, _BOOL, _STRING, _ARRAY = 4, 5, 7, 8, 9
@@ -27,7 +28,15 @@ def spelling(token: bytes) -> bytes:
 
 
 def vocabulary_keys(tokenizer: Tokenizer) -> dict[str, Value]:
-    """The tokenizer.ggml.* keys of this vocabulary, for any GGUF writer."""
+    """The tokenizer.ggml.* keys of this vocabulary, for any GGUF writer.
+
+    DataError if a segment holds a NUL: llama.cpp would see one at the end of every text. Training makes none.
+    """
+    for i, segment in enumerate(tokenizer.segments):
+        if "\0" in segment:
+            raise DataError(
+                f"segment {i} {segment!r} holds a NUL, which llama.cpp cannot tell from a text's end"
+            )
     tokens = [spelling(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size)]
     tokens[tokenizer.bos] = spelling(b"\xff\xff")
     types = [_NORMAL] * tokenizer.vocab_size
