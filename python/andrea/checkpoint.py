@@ -120,9 +120,10 @@ def write_checkpoint(
 ) -> None:
     """Write a .bin atomically: temporary file, fsync, rename, fsync of the directory.
 
-    `weights`, `m` and `v` are flat `[n_params]`; moments left out are zeros. `n_params`, if given, must be their
-    size, so that `write_checkpoint(path, **read_checkpoint(other))` copies. Nothing is written, and an older
-    file stays, if a value is not finite or the sizes differ (CheckpointError) or the disk refuses (IoError).
+    `weights`, `m` and `v` are flat `[n_params]`; moments left out are zeros. `n_params`, if given, must be
+    their size, so that `write_checkpoint(path, **read_checkpoint(other))` copies. Nothing is written, and an
+    older file stays, if a value is not finite, the sizes differ (CheckpointError) or the disk refuses
+    (IoError).
     """
     name = os.fspath(path)
     flat = _as_section("weights", weights)

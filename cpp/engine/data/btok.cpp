@@ -166,7 +166,7 @@ void BtokFile::verify(std::int64_t vocab_size) const {
 
 void BtokFile::copy_ids(std::int64_t begin, std::int64_t n, std::int32_t* out) const {
   if (begin < 0 || n < 0 || begin > n_tokens_ || n > n_tokens_ - begin)
-    throw DataError(path_ + ": ids " + std::to_string(begin) + " to " + std::to_string(begin + n) +
+    throw DataError(path_ + ": " + std::to_string(n) + " ids from place " + std::to_string(begin) +
                     " asked for, the file has " + std::to_string(n_tokens_));
   if (width_ == 2) {
     const unsigned char* p = ids_ + 2 * begin;
