@@ -131,7 +131,8 @@ std::vector<std::int32_t> generate(LockedEngine& self, nb::handle prompt_ids, st
     return engine.generate(prompt.ids, n, sampling, [&](std::int32_t id) {
       const nb::gil_scoped_acquire locked;
       if (PyErr_CheckSignals() != 0) throw nb::python_error();
-      return on_token.is_none() || !on_token(id).is(nb::bool_(false));
+      // -1: still reading the prompt.
+      return id < 0 || on_token.is_none() || !on_token(id).is(nb::bool_(false));
     });
   });
 }

@@ -55,14 +55,12 @@ def write_sample(
     model: TrainedModel, prompt: str, choice: Choice, seed: int, write: Callable[[str], object]
 ) -> list[int]:
     """Generate after `prompt` and hand text to `write` as soon as its characters are whole; returns ids."""
-    from andrea.tokenizer import StreamDecoder
-
-    decoder = StreamDecoder(model.tokenizer)
+    decoder = model.tokenizer.stream_decoder()
 
     def on_token(token: int) -> None:
         piece = decoder.push([token])
         if piece:
-            write(piece)
+            write(fit_for_terminal(piece))
 
     ids = model.engine.generate(
         model.tokenizer.encode(prompt),
@@ -76,8 +74,18 @@ def write_sample(
     )
     rest = decoder.finish()
     if rest:
-        write(rest)
+        write(fit_for_terminal(rest))
     return ids
+
+
+# A model writes whatever bytes it likes: control characters would act on a terminal, lone surrogates cannot
+# be written at all.
+_UNFIT = dict.fromkeys({*range(32), *range(0x7F, 0xA0), *range(0xD800, 0xE000)} - {9, 10}, "\ufffd")
+
+
+def fit_for_terminal(text: str) -> str:
+    """Return text with U+FFFD for every control character but line ends and tabs."""
+    return text.translate(_UNFIT)
 
 
 def _newest_of_run(run: Path, config: Path | None, device: str, threads: int | None) -> TrainedModel:

@@ -1,0 +1,181 @@
+"""A first experiment from nothing but text: tokenizer, packed sources, config."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from andrea.errors import ConfigError, DataError
+from andrea.train.sizes import SIZES, Size
+
+if TYPE_CHECKING:
+    from andrea.data.btok import BtokHeader
+    from andrea.tokenizer import Tokenizer
+
+TEXT_SUFFIXES = (".txt", ".md", ".rst", ".jsonl", ".ndjson", ".py")
+PACKED = (".gz", ".zst")
+
+
+@dataclass(frozen=True)
+class Text:
+    """One source: a name and the files it is made of."""
+
+    name: str
+    files: tuple[Path, ...]
+
+    def documents(self) -> Iterator[str]:
+        """Yield its documents."""
+        from andrea.data.readers import documents_of
+        from andrea.data.tally import Tally
+
+        tally = Tally()
+        for path in self.files:
+            yield from documents_of(path, tally)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What was made."""
+
+    config: Path
+    tokenizer: Tokenizer
+    sources: dict[str, BtokHeader]  # the training parts, by name
+
+    @property
+    def n_tokens(self) -> int:
+        """Return the ids of all training parts, without BOS."""
+        return sum(header.n_tokens for header in self.sources.values())
+
+
+def texts_of(paths: Sequence[Path]) -> list[Text]:
+    """Turn files and folders into sources, one each. Raises DataError for what is missing or empty."""
+    texts: list[Text] = []
+    names: set[str] = set()
+    for path in paths:
+        if not path.exists():
+            raise DataError(f"{path}: there is no such file or folder")
+        files = tuple(sorted(filter(_is_text, path.rglob("*")))) if path.is_dir() else (path,)
+        if not files:
+            raise DataError(f"{path}: no text in this folder; looked for {', '.join(TEXT_SUFFIXES)} files")
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", _bare(path)).strip("-.") or "text"
+        while name in names:
+            name += "-2"
+        names.add(name)
+        texts.append(Text(name, files))
+    return texts
+
+
+def _bare(path: Path) -> str:
+    name = path.resolve().name
+    for suffix in (*PACKED, *TEXT_SUFFIXES):
+        name = name.removesuffix(suffix)
+    return name
+
+
+def _is_text(path: Path) -> bool:
+    name = path.name.lower()
+    for suffix in PACKED:
+        name = name.removesuffix(suffix)
+    return path.is_file() and name.endswith(TEXT_SUFFIXES)
+
+
+def prepare(
+    size: Size,
+    texts: Sequence[Text],
+    out: Path,
+    *,
+    name: str | None = None,
+    segments: int | None = None,
+    holdout: float = 0.01,
+    changes: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Prepared:
+    """Learn a tokenizer, pack every source and write the experiment into `out`; `changes` replace settings.
+
+    Raises ConfigError if an experiment is there already, DataError if there is too little text.
+    """
+    from andrea.data.pack import held_out_path, pack_files
+    from andrea.tokenizer import Source, train
+
+    title = name or f"ANDREA-{size.name}"
+    config = out / f"{title}-TRAIN.json"
+    if config.exists():
+        raise ConfigError(f"{config} is there already; choose another --out, or remove it")
+    out.mkdir(parents=True, exist_ok=True)
+    tokenizer = train(
+        [Source(text.name, text.documents()) for text in texts], segments or size.segments, allow_fewer=True
+    )
+    tokenizer.save(str(out / "harris_segments.json"))
+    headers: dict[str, BtokHeader] = {}
+    entries: list[dict[str, Any]] = []
+    for text in texts:
+        packed = out / "data" / f"{text.name}.btok"
+        packed.parent.mkdir(exist_ok=True)
+        result = pack_files(text.files, tokenizer, packed, holdout, size.context)
+        headers[text.name] = result.train
+        entry = {"name": text.name, "train": f"data/{packed.name}"}
+        if result.eval is not None:
+            entry["eval"] = f"data/{held_out_path(packed).name}"
+        entries.append(entry)
+    settings = _settings(title, size, tokenizer.vocab_size, entries)
+    for section, values in (changes or {}).items():
+        settings[section] |= values
+    config.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+    return Prepared(config, tokenizer, headers)
+
+
+def _settings(name: str, size: Size, vocab_size: int, sources: list[dict[str, Any]]) -> dict[str, Any]:
+    evaluated = any("eval" in source for source in sources)
+    return {
+        "name": name,
+        "model": {
+            "d_model": size.d_model,
+            "n_head": size.n_head,
+            "n_layer": size.n_layer,
+            "context": size.context,
+            "vocab_size": vocab_size,
+        },
+        "train": {
+            "steps": size.steps,
+            "batch_size": size.batch_size,
+            "micro_batches": size.micro_batches,
+            "lr": {"peak": size.peak, "min": size.peak / 10, "warmup_steps": size.warmup_steps},
+            "eval_every": max(1, size.steps // 20) if evaluated else 0,
+        },
+        "data": {"tokenizer": "harris_segments.json", "sources": sources},
+        "curriculum": {"policy": "proportional"},
+        "samples": {"sample_every": max(1, size.steps // 20), "tokens": 120},
+        "checkpoint": {},
+    }
+
+
+def start(
+    size_name: str, paths: Sequence[Path], out: Path, segments: int | None, holdout: float
+) -> Iterator[str]:
+    """Prepare an experiment from the user's files, and say what was made and what to type next."""
+    size = SIZES[size_name]
+    texts = texts_of(paths)
+    yield f"Learning the tokenizer and packing {len(texts)} source{'s' if len(texts) > 1 else ''} ..."
+    made = prepare(size, texts, out, segments=segments, holdout=holdout)
+    vocab_size = made.tokenizer.vocab_size
+    wanted = segments or size.segments
+    if vocab_size < 257 + wanted:
+        yield (
+            f"  the text holds {vocab_size - 257:,} segments worth having, fewer than the {wanted:,} asked "
+            "for: the vocabulary is smaller"
+        )
+    for name, header in made.sources.items():
+        yield f"  {name}: {header.n_docs:,} documents, {header.n_tokens:,} tokens, {header.n_bytes:,} bytes"
+    tokens = size.steps * size.batch_size * size.micro_batches * size.context
+    yield f"{made.config}: {size.n_params(vocab_size):,} parameters, vocabulary {vocab_size:,}"
+    yield (
+        f"  {size.steps:,} steps of {size.batch_size * size.micro_batches * size.context:,} tokens: "
+        f"{tokens / made.n_tokens:,.1f} times through this text; train.steps in the file changes that"
+    )
+    yield "Next:"
+    yield f"  andrea plan {made.config}"
+    yield f"  andrea train {made.config} --out {out / 'run'}"
+    yield f"  andrea sample {out / 'run'} --prompt 'Once'"
