@@ -47,6 +47,16 @@ class Device {
   virtual void download(void* host, const void* device, std::size_t bytes) = 0;
   virtual void fill_zero(void* device, std::size_t bytes) = 0;
 
+  /// True if the host can read device memory as it is: a snapshot then needs no copy.
+  virtual bool host_readable() const { return false; }
+  /// A download beside the stream: it begins when all work queued so far is done, and later work need not wait
+  /// for it. `host` comes from allocate_host().
+  virtual void snapshot(void* host, const void* device, std::size_t bytes) { download(host, device, bytes); }
+  /// Work queued from here on waits until the snapshots are complete. May be part of recorded work.
+  virtual void await_snapshots() {}
+  /// Blocks the caller, who may be any thread, until the snapshots are complete.
+  virtual void wait_snapshots() { wait(); }
+
   /// Run `work`, which queues a fixed sequence of operations. The first run for a `key` may record it; later
   /// runs may replay the record (a CUDA graph), so `work` must do the same for the same key each time.
   virtual void run(std::int64_t key, const std::function<void()>& work) { (void)key, work(); }

@@ -20,12 +20,13 @@ BackendRequest backend_request(const Experiment& experiment, const EngineOptions
   return {options.device, experiment.train.precision, experiment.train.allow_tf32, options.threads};
 }
 
-PlanRequest plan_request(const Experiment& experiment, int steps_in_flight) {
+PlanRequest plan_request(const Experiment& experiment, const Device& device) {
   PlanRequest request;
   request.batch = experiment.train.batch_size;
   request.micro_batches = experiment.train.micro_batches;
   request.precision = experiment.train.precision;
-  request.steps_in_flight = steps_in_flight;
+  request.steps_in_flight = device.steps_in_flight();
+  request.host_snapshot = !device.host_readable();
   return request;
 }
 
@@ -67,7 +68,7 @@ PlanReport plan_report(const Experiment& experiment, const EngineOptions& option
       return BackendNeeds{2, 0, backend.ops->grad_norm_partials(shape.arena_size)};
     };
 
-  const PlanRequest request = plan_request(experiment, backend.device->steps_in_flight());
+  const PlanRequest request = plan_request(experiment, *backend.device);
   const std::int64_t available = options.memory_bytes > 0
                                      ? options.memory_bytes
                                      : static_cast<std::int64_t>(backend.device->info().free_bytes);
@@ -91,7 +92,7 @@ Engine::Engine(const Experiment& experiment, const EngineOptions& options)
                       " parameters, but a checkpoint counts them in 32 bits (at most 2147483647)");
   available_bytes_ =
       options.memory_bytes > 0 ? options.memory_bytes : static_cast<std::int64_t>(device_info().free_bytes);
-  const PlanRequest request = plan_request(experiment_, steps_in_flight());
+  const PlanRequest request = plan_request(experiment_, *backend_.device);
   const MemoryPlan plan = fit_plan(shape_, request, backend_needs(shape_, *backend_.ops), available_bytes_);
   if (options.on_plan) options.on_plan(describe_plan(shape_, plan, available_bytes_));
   model_ = std::make_unique<Model>(shape_, plan, backend_);
@@ -367,11 +368,25 @@ void Engine::import_weights(const Weights& in, std::int64_t steps_done) {
   steps_done_ = steps_done;
 }
 
-void Engine::save(const std::string& path) {
-  const Weights w = export_weights();
-  write_checkpoint(path, static_cast<std::int32_t>(steps_done_), static_cast<std::int32_t>(shape_.n_params),
-                   w.weights.data(), w.m.data(), w.v.data());
+Model::Snapshot Engine::take_snapshot() {
+  require_idle("take_snapshot");
+  return model_->take_snapshot();
 }
+
+std::uint64_t Engine::write_snapshot(const Model::Snapshot& snapshot, std::int64_t step,
+                                     const std::string& path) {
+  model_->wait_snapshot();
+  const auto section = [this](const float* arena) {
+    return [this, arena](const Sink& sink) {
+      for (const ParamSpec& spec : shape_.params)
+        sink(arena + spec.offset, sizeof(float) * static_cast<std::size_t>(spec.size()));
+    };
+  };
+  return write_checkpoint(path, static_cast<std::int32_t>(step), static_cast<std::int32_t>(shape_.n_params),
+                          section(snapshot.weights), section(snapshot.m), section(snapshot.v));
+}
+
+void Engine::save(const std::string& path) { write_snapshot(take_snapshot(), steps_done_, path); }
 
 void Engine::load(const std::string& path) {
   Weights w;

@@ -125,6 +125,10 @@ class Engine {
   };
   Weights export_weights();
   void import_weights(const Weights& weights, std::int64_t steps_done);
+  /// Writes a snapshot as step_NNNNNN.bin; may run in another thread. Returns the hash of the file.
+  Model::Snapshot take_snapshot();
+  bool snapshot_is_a_copy() const { return model_->snapshot_is_a_copy(); }
+  std::uint64_t write_snapshot(const Model::Snapshot& snapshot, std::int64_t step, const std::string& path);
   /// A .bin alone: weights, moments and step; the loader's position is not in it.
   void save(const std::string& path);
   void load(const std::string& path);

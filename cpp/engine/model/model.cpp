@@ -103,6 +103,7 @@ Model::Model(const ModelShape& shape, const MemoryPlan& plan, Backend& backend)
     staging_.push_back(s);
   }
   transfer_ = static_cast<char*>(take_host(plan_.transfer_bytes));
+  if (plan_.request.host_snapshot) snapshot_ = static_cast<float*>(take_host(3 * shape_.arena_size * 4));
 
   // Padding must be zero for ever: parameters and moments are zeroed once, gradients are written as zeros.
   for (float* p : {params_, grads_, m_, v_})
@@ -158,6 +159,17 @@ void Model::get_arena(Arena which, float* host) {
     device_.wait();
     std::memcpy(reinterpret_cast<char*>(host) + done, transfer_, n);
   }
+}
+
+Model::Snapshot Model::take_snapshot() {
+  if (snapshot_ == nullptr) return {params_, m_, v_};
+  const std::int64_t n = shape_.arena_size;
+  float* part = snapshot_;
+  for (const float* from : {params_, m_, v_}) {
+    device_.snapshot(part, from, static_cast<std::size_t>(n) * sizeof(float));
+    part += n;
+  }
+  return {snapshot_, snapshot_ + n, snapshot_ + 2 * n};
 }
 
 void Model::set_loss_scale(float scale, std::int32_t good_steps) {
@@ -270,6 +282,7 @@ void Model::queue_step(int slot, const std::int32_t* ids, const StepControl& con
     const std::int64_t n = shape_.arena_size;
     ops_.k_grad_norm_partial(partials_, grads_, n);
     ops_.k_grad_norm_final(status_, partials_, ops_.grad_norm_partials(n), row_losses_, step_rows, control_);
+    device_.await_snapshots();  // the one thing a checkpoint in the making holds up
     ops_.k_adamw(params_, m_, v_, compute_weights_, grads_, control_, status_, n, shape_.n_matrix,
                  compute_weights_ != nullptr ? shape_.n_matrix : 0);
 

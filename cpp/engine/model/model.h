@@ -29,6 +29,16 @@ class Model {
   void set_arena(Arena which, const float* host);
   void get_arena(Arena which, float* host);
 
+  /// Weights, m and v of this moment in arena layout, for a checkpoint. On the CPU they are the
+  /// arenas themselves, which the next step changes; elsewhere a copy, valid after wait_snapshot(), until the
+  /// next.
+  struct Snapshot {
+    const float *weights, *m, *v;
+  };
+  Snapshot take_snapshot();
+  bool snapshot_is_a_copy() const { return !device_.host_readable(); }
+  void wait_snapshot() { device_.wait_snapshots(); }
+
   /// Persistent loss scale (1 for fp32 and bf16). Blocking.
   void set_loss_scale(float scale, std::int32_t good_steps);
 
@@ -87,7 +97,8 @@ class Model {
   char* arena_ = nullptr;  // the one device allocation
   char* host_ = nullptr;   // the one host allocation
   std::int64_t host_used_ = 0;
-  char* transfer_ = nullptr;  // plan.transfer_bytes of it
+  char* transfer_ = nullptr;   // plan.transfer_bytes of it
+  float* snapshot_ = nullptr;  // [3, arena_size] of it; null where the host reads device memory
 
   float *params_, *grads_, *m_, *v_;
   act_t* compute_weights_;  // 16-bit copies of the matrices; null in fp32

@@ -108,6 +108,7 @@ MemoryPlan::MemoryPlan(const ModelShape& shape, const PlanRequest& plan_request,
                                   round_up(sizeof(StepControl)) + round_up(sizeof(StepStatus));
   transfer_bytes = std::max<std::int64_t>(8 << 20, round_up(shape.vocab_pad * kFloat) + kAlignment);
   host_bytes = request.steps_in_flight * slot_bytes + transfer_bytes;
+  if (request.host_snapshot) host_bytes += 3 * round_up(shape.arena_size * kFloat);
 }
 
 NeedsOfBatch backend_needs(const ModelShape& shape, const Ops& ops) {
@@ -215,7 +216,9 @@ std::string describe_plan(const ModelShape& shape, const MemoryPlan& plan, std::
   for (const char* group : kGroups) put(group, format_bytes(plan.group_bytes(group)), "");
   put("total", format_bytes(plan.device_bytes),
       "available " + format_bytes(available) + "; computed again: " + recompute_name(plan.request.recompute));
-  put("host", format_bytes(plan.host_bytes), "staging of batches and results");
+  put("host", format_bytes(plan.host_bytes),
+      plan.request.host_snapshot ? "staging of batches and results, snapshot for checkpoints"
+                                 : "staging of batches and results");
   return text;
 }
 

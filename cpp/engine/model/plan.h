@@ -28,6 +28,7 @@ struct PlanRequest {
   std::int64_t micro_batches = 1;
   Precision precision = Precision::kFp32;
   std::int64_t steps_in_flight = 1;
+  bool host_snapshot = false;  ///< weights and moments are copied to the host before a checkpoint is written
   Recompute recompute = Recompute::kNothing;
 };
 
@@ -61,7 +62,7 @@ class MemoryPlan {
   PlanRequest request;
   std::vector<PlanEntry> entries;
   std::int64_t device_bytes = 0;    ///< the one allocation
-  std::int64_t host_bytes = 0;      ///< staging of batches and results, and:
+  std::int64_t host_bytes = 0;      ///< staging of batches and results, the snapshot, and:
   std::int64_t transfer_bytes = 0;  ///< the host buffer that weights and logits travel through
 };
 

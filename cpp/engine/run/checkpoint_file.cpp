@@ -81,25 +81,43 @@ std::uint64_t write_file_atomically(const std::string& path, std::size_t bytes,
 }
 
 std::uint64_t write_checkpoint(const std::string& path, std::int32_t step, std::int32_t n_params,
-                               const float* weights, const float* m, const float* v) {
+                               const Section& weights, const Section& m, const Section& v) {
   if (step < 0 || n_params < 1)
     throw CheckpointError("cannot write " + path + ": step " + std::to_string(step) + " and " +
                           std::to_string(n_params) +
                           " parameters; the format holds steps from 0 and 1 to 2147483647 parameters");
-  const auto n = static_cast<std::size_t>(n_params);
-  const float* const sections[3] = {weights, m, v};
-  for (int s = 0; s < 3; ++s)
-    if (const std::size_t i = first_non_finite(sections[s], n); i < n)
-      throw CheckpointError("not written: " + path + ": " +
-                            non_finite_message(kSectionNames[s], i, sections[s][i]) +
-                            "; nothing could resume from it");
+  const Section* const sections[3] = {&weights, &m, &v};
   return write_file_atomically(path, file_bytes(n_params), [&](const Sink& sink) {
     const std::int32_t header[2] = {step, n_params};
     sink(header, sizeof header);
-    for (const float* section : sections)
-      for (std::size_t i = 0; i < n; i += kBlockBytes / 4)
-        sink(section + i, 4 * std::min(kBlockBytes / 4, n - i));
+    for (int s = 0; s < 3; ++s) {
+      std::size_t done = 0;
+      (*sections[s])([&](const void* data, std::size_t bytes) {
+        const auto* values = static_cast<const float*>(data);
+        const std::size_t n = bytes / sizeof(float);
+        if (const std::size_t i = first_non_finite(values, n); i < n)
+          throw CheckpointError("not written: " + path + ": " +
+                                non_finite_message(kSectionNames[s], done + i, values[i]) +
+                                "; nothing could resume from it");
+        for (std::size_t i = 0; i < n; i += kBlockBytes / 4)
+          sink(values + i, 4 * std::min(kBlockBytes / 4, n - i));
+        done += n;
+      });
+      if (done != static_cast<std::size_t>(n_params))
+        throw CheckpointError("not written: " + path + ": section " + kSectionNames[s] + " has " +
+                              std::to_string(done) + " values, not " + std::to_string(n_params));
+    }
   });
+}
+
+std::uint64_t write_checkpoint(const std::string& path, std::int32_t step, std::int32_t n_params,
+                               const float* weights, const float* m, const float* v) {
+  const auto section = [n_params](const float* values) -> Section {
+    return [values, n_params](const Sink& sink) {
+      sink(values, sizeof(float) * static_cast<std::size_t>(n_params));
+    };
+  };
+  return write_checkpoint(path, step, n_params, section(weights), section(m), section(v));
 }
 
 CheckpointHeader read_checkpoint(const std::string& path, std::int32_t expected_n_params,

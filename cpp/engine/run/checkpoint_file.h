@@ -21,7 +21,13 @@ using Sink = std::function<void(const void* data, std::size_t bytes)>;
 std::uint64_t write_file_atomically(const std::string& path, std::size_t bytes,
                                     const std::function<void(const Sink&)>& fill);
 
-/// Writes weights, m and v [n_params each]; returns the hash of the file.
+/// Gives the n_params floats of one section to the sink, in pieces.
+using Section = std::function<void(const Sink&)>;
+/// Writes weights, m and v; returns the hash of the file. CheckpointError, and no file, if a value is not
+/// finite.
+std::uint64_t write_checkpoint(const std::string& path, std::int32_t step, std::int32_t n_params,
+                               const Section& weights, const Section& m, const Section& v);
+/// The same from arrays [n_params each].
 std::uint64_t write_checkpoint(const std::string& path, std::int32_t step, std::int32_t n_params,
                                const float* weights, const float* m, const float* v);
 

@@ -180,6 +180,8 @@ void JsonArrayFile::sync() {
   file_->sync();
 }
 
+void JsonArrayFile::sync_written() { file_->sync(); }
+
 std::int64_t JsonArrayFile::bytes() const { return bytes_; }
 
 JsonLinesFile::JsonLinesFile(std::string path, std::int64_t keep_bytes)
@@ -230,6 +232,8 @@ void JsonLinesFile::sync() {
   flush();
   file_->sync();
 }
+
+void JsonLinesFile::sync_written() { file_->sync(); }
 
 std::int64_t JsonLinesFile::bytes() const { return written_ + static_cast<std::int64_t>(buffer_.size()); }
 

@@ -28,6 +28,7 @@ class JsonArrayFile {
   /// keeps the element and appends it again later. A full disk need not end a run.
   void append(const std::string& element);
   void sync();                 ///< fsync
+  void sync_written();         ///< the same for what is written already; may run in another thread
   std::int64_t bytes() const;  ///< length of the file with its closing bracket, the value for keep_bytes
 
  private:
@@ -51,6 +52,7 @@ class JsonLinesFile {
   /// IoError if the lines cannot be written: they stay in the buffer, and the next flush tries again.
   void flush();
   void sync();                 ///< flush and fsync
+  void sync_written();         ///< fsync of what is written already; may run in another thread
   std::int64_t bytes() const;  ///< with what is buffered
 
  private:

@@ -44,7 +44,7 @@ void RunLog::sample(const std::string& json_object) { samples_.waiting.push_back
 
 void RunLog::line(const std::string& json) { rows_->append(json); }
 
-void RunLog::write_waiting() {
+void RunLog::write() {
   for (Array* array : {&losses_, &samples_}) {
     while (!array->waiting.empty()) {
       array->file->append(array->waiting.front());
@@ -56,18 +56,17 @@ void RunLog::write_waiting() {
 
 std::string RunLog::flush() {
   try {
-    write_waiting();
+    write();
     return "";
   } catch (const IoError& error) {
     return error.what();
   }
 }
 
-void RunLog::sync() {
-  write_waiting();
-  losses_.file->sync();
-  samples_.file->sync();
-  rows_->sync();
+void RunLog::sync_written() {
+  losses_.file->sync_written();
+  samples_.file->sync_written();
+  rows_->sync_written();
 }
 
 std::vector<std::pair<std::string, std::int64_t>> RunLog::bytes() const {

@@ -28,9 +28,11 @@ class RunLog {
   /// Writes what is waiting. Returns an empty string, or why it could not: everything is kept and tried
   /// again.
   std::string flush();
-  /// flush, and fsync of all files: a checkpoint may follow. IoError if anything is left unwritten.
-  void sync();
-  /// File names and lengths, for the state of a checkpoint. Valid after sync().
+  /// Writes what is waiting, or throws IoError: with bytes() the first half of what a checkpoint needs.
+  void write();
+  /// fsync of all files: the second half; may run in another thread while lines are added.
+  void sync_written();
+  /// File names and lengths, for the state of a checkpoint. Valid after write().
   std::vector<std::pair<std::string, std::int64_t>> bytes() const;
 
   static std::string loss_path(const std::string& stem) { return stem + ".loss.json"; }
@@ -43,8 +45,6 @@ class RunLog {
     std::unique_ptr<JsonArrayFile> file;
     std::deque<std::string> waiting;
   };
-  void write_waiting();
-
   Array losses_, samples_;
   std::string rows_name_;
   std::unique_ptr<JsonLinesFile> rows_;

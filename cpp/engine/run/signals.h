@@ -8,10 +8,10 @@ namespace andrea {
 
 /// What was asked for since the last call to take_*.
 struct SignalRequests {
-  static bool stop();             ///< SIGTERM or SIGINT came (stays set)
-  static int stop_signal();       ///< which one; 0: none
+  static bool stop();              ///< SIGTERM or SIGINT came (stays set)
+  static int stop_signal();        ///< which one; 0: none
   static bool checkpoint_asked();  ///< SIGUSR1 came; leaves the request standing
-  static bool take_checkpoint();  ///< SIGUSR1 came; clears the request
+  static bool take_checkpoint();   ///< SIGUSR1 came; clears the request
   static void request_stop(int signal);
   static void request_checkpoint();
   static void clear();

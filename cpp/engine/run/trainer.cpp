@@ -9,6 +9,7 @@
 
 #include "engine/hash/xxh64.h"
 #include "engine/run/checkpoint_file.h"
+#include "engine/run/checkpoint_writer.h"
 #include "engine/run/evaluation.h"
 #include "engine/run/phases.h"
 #include "engine/run/resume.h"
@@ -50,7 +51,9 @@ class Trainer::Impl {
         options_(std::move(options)),
         codec_(codec),
         hooks_(std::move(hooks)),
-        directory_(options_.out, experiment_.name, options_.resume) {}
+        directory_(options_.out, experiment_.name, options_.resume),
+        device_(engine.device_info()),
+        writer_(engine_, directory_, experiment_) {}
 
   ExitCode run();
 
@@ -72,7 +75,8 @@ class Trainer::Impl {
   bool edge(std::int64_t step);  // false: a signal came in between, the rest is pending
   bool evaluate_sources(std::int64_t step, std::string* line);
   bool sample(std::int64_t step);
-  bool checkpoint(std::int64_t step, bool pending, bool must);
+  void checkpoint(std::int64_t step, bool pending, bool must);
+  void finish_checkpoint(bool must);
   ExitCode stop(std::int64_t step, bool pending);
 
   bool stop_asked();
@@ -91,13 +95,13 @@ class Trainer::Impl {
   std::unique_ptr<Phases> phases_;
   std::vector<std::optional<BtokFile>> eval_files_;
   RunState state_;  // what the next checkpoint will say
+  const DeviceInfo device_;
+  CheckpointWriter writer_;  // after the log: it may still be writing when a run ends in an error
   std::int64_t end_ = 0;
   std::string last_log_error_;
   std::vector<std::int32_t> ids_;
   Clock::time_point start_, last_checkpoint_, last_flush_;
   std::int64_t first_step_ = 0;
-  std::int64_t bin_step_ = -1;  // the step whose .bin is on disk, and its hash
-  std::uint64_t bin_hash_ = 0;
   std::int64_t saved_step_ = -1;  // the last checkpoint of this process, whole and with nothing pending
 };
 
@@ -165,8 +169,7 @@ bool Trainer::Impl::take_up() {
   read_checkpoint(found->bin_path, static_cast<std::int32_t>(engine_.shape().n_params), &weights.weights,
                   &weights.m, &weights.v, nullptr);
   engine_.import_weights(weights, state_.step);
-  bin_step_ = state_.step;
-  bin_hash_ = state_.bin_hash;
+  writer_.already_written(state_.step, state_.bin_hash);
   saved_step_ = state_.edge_pending ? -1 : state_.step;
   engine_.set_loss_scale(state_.loss_scale, state_.good_steps);
   engine_.loader().set_cursors(check.cursors);
@@ -227,10 +230,12 @@ ExitCode Trainer::Impl::run() {
       queue_next(next);
     }
     finish_step();
+    if (writer_.ready()) finish_checkpoint(false);
     const std::int64_t done = engine_.steps_done();
     if (engine_.steps_queued() == 0 && is_edge(done) && !edge(done)) return stop(done, true);
   }
   const std::int64_t done = engine_.steps_done();
+  finish_checkpoint(false);
   if (saved_step_ != done) checkpoint(done, false, true);
   emit("done", done,
        done >= experiment_.train.steps
@@ -332,10 +337,12 @@ bool Trainer::Impl::edge(std::int64_t step) {
   if (due(experiment_.train.eval_every) && !evaluate_sources(step, &eval_line)) return false;
   if (due(experiment_.samples.every) && !sample(step)) return false;
   if (!eval_line.empty()) log_->line(eval_line);
-  const bool must = step == end_ || state_.stopped_by_gate || SignalRequests::take_checkpoint();
-  if (must || (due(experiment_.checkpoint.every) &&
-               seconds_since(last_checkpoint_) >= experiment_.checkpoint.min_seconds))
-    checkpoint(step, false, must && step == end_);
+  const bool last = step == end_ || state_.stopped_by_gate;
+  const bool asked = SignalRequests::take_checkpoint();
+  if (last || asked ||
+      (due(experiment_.checkpoint.every) &&
+       seconds_since(last_checkpoint_) >= experiment_.checkpoint.min_seconds))
+    checkpoint(step, false, last);
   return true;
 }
 
@@ -416,7 +423,8 @@ bool Trainer::Impl::sample(std::int64_t step) {
   return true;
 }
 
-bool Trainer::Impl::checkpoint(std::int64_t step, bool pending, bool must) {
+void Trainer::Impl::checkpoint(std::int64_t step, bool pending, bool must) {
+  finish_checkpoint(false);  // the one before, if it is still being written
   RunState next = state_;
   next.step = step;
   next.edge_pending = pending;
@@ -432,51 +440,47 @@ bool Trainer::Impl::checkpoint(std::int64_t step, bool pending, bool must) {
   for (std::size_t k = 0; k < loader.sources().size(); ++k)
     next.sources.push_back(
         {loader.sources()[k].name, loader.cursors()[k], loader.sources()[k].file.content_hash()});
-  const DeviceInfo device = engine_.device_info();
   next.version = ANDREA_VERSION;
-  next.device = device.name;
-  next.arithmetic = device.arithmetic;
+  next.device = device_.name;
+  next.arithmetic = device_.arithmetic;
   next.precision = precision_name(experiment_.train.precision);
-  next.threads = device.threads;
+  next.threads = device_.threads;
   next.written_unix =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
           .count();
   const bool best = state_.has_smma && (state_.best_step < 0 || state_.smma < state_.best_smma);
   if (best) next.best_step = step, next.best_smma = state_.smma;
-
   try {
-    log_->sync();
-    next.history_bytes = log_->bytes();
-    // The same step again (a new config, or samples made up for): the weights on disk are these, and the new
-    // state replaces the old one in one rename.
-    if (bin_step_ != step) {
-      directory_.prepare(step);
-      const Engine::Weights w = engine_.export_weights();
-      bin_hash_ = write_checkpoint(directory_.bin_path(step), static_cast<std::int32_t>(step),
-                                   static_cast<std::int32_t>(engine_.shape().n_params), w.weights.data(),
-                                   w.m.data(), w.v.data());
-      bin_step_ = step;
-    }
-    next.bin_hash = bin_hash_;
-    directory_.commit(next);
-    state_ = next;
-    if (best) directory_.link(step, "-best");
-    if (next.finished) directory_.link(step, "");
-    const std::string readable =
-        Json{{"step", step}, {"curriculum", Json::parse(next.curriculum)}}.dump(1) + "\n";
-    write_file_atomically(directory_.file(".state.json"), readable.size(),
-                          [&](const Sink& sink) { sink(readable.data(), readable.size()); });
-    directory_.prune(experiment_.checkpoint, next.best_step, next.finished ? step : -1);
+    log_->write();
   } catch (const IoError& error) {
     if (must) throw;
     emit("warning", step,
          std::string("checkpoint not written, training goes on and will try again: ") + error.what());
-    return false;
+    return;
   }
+  next.history_bytes = log_->bytes();
+  writer_.begin(next, best, *log_);
+  if (must || !engine_.snapshot_is_a_copy()) finish_checkpoint(must);
+}
+
+void Trainer::Impl::finish_checkpoint(bool must) {
+  if (!writer_.in_progress()) return;
+  const CheckpointWriter::Outcome outcome = writer_.finish();
+  const std::int64_t step = outcome.state.step;
+  if (!outcome.failure.empty()) {
+    if (must) throw IoError("the last checkpoint could not be written: " + outcome.failure);
+    emit("warning", engine_.steps_done(),
+         "checkpoint not written, training goes on and will try again: " + outcome.failure);
+    return;
+  }
+  // What training has counted since then stays; what the checkpoint decided is taken over.
+  state_.best_step = outcome.state.best_step;
+  state_.best_smma = outcome.state.best_smma;
+  state_.not_reproducible_from = outcome.state.not_reproducible_from;
+  saved_step_ = outcome.state.edge_pending ? -1 : step;
   last_checkpoint_ = Clock::now();
-  saved_step_ = pending ? -1 : step;
-  emit("checkpoint", step, "saved " + directory_.bin_path(step));
-  return true;
+  if (!outcome.warning.empty()) emit("warning", step, outcome.warning);
+  emit("checkpoint", step, "saved " + outcome.path);
 }
 
 ExitCode Trainer::Impl::stop(std::int64_t step, bool pending) {
@@ -484,6 +488,7 @@ ExitCode Trainer::Impl::stop(std::int64_t step, bool pending) {
   emit("signal", step,
        signal != 0 ? "signal " + std::to_string(signal) + " received: saving and leaving"
                    : "asked to stop: saving and leaving");
+  finish_checkpoint(false);
   if (pending || saved_step_ != step) checkpoint(step, pending, true);
   emit("done", step, "stopped at step " + std::to_string(step) + "; go on with --resume");
   return ExitCode::kStoppedEarly;

@@ -19,6 +19,7 @@ class CpuDevice final : public Device {
   void upload(void* device, const void* host, std::size_t bytes) override;
   void download(void* host, const void* device, std::size_t bytes) override;
   void fill_zero(void* device, std::size_t bytes) override;
+  bool host_readable() const override { return true; }
 
  private:
   int threads_;
