@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import random
@@ -167,16 +168,21 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize(("processes", "parts"), [(1, 1), (1, 9), (2, 3)])
+@pytest.mark.parametrize(("processes", "parts"), [(1, 9), (2, 3), (1, -1)])
 def test_kill_9_then_resume(tmp_path: Path, small_units: None, processes: int, parts: int) -> None:
     recipe = make(tmp_path, rows=500)
     prepare(recipe, say=quiet, out=tmp_path / "whole")
     work = tmp_path / "out" / ".work"
+
+    def merging() -> bool:
+        return any((tmp_path / "out").glob(".*.tmp"))
+
     script = tmp_path / "run.py"
     script.write_text(SCRIPT)
     run = subprocess.Popen([sys.executable, str(script), str(recipe), str(processes)], start_new_session=True)
     try:
-        wait_for(lambda: run.poll() is not None or len(list(work.glob("*.part"))) >= parts)
+        made = (lambda: len(list(work.glob("*.part"))) >= parts) if parts > 0 else merging
+        wait_for(lambda: run.poll() is not None or made())
     finally:
         os.kill(run.pid, signal.SIGKILL)
         run.wait()
@@ -184,6 +190,25 @@ def test_kill_9_then_resume(tmp_path: Path, small_units: None, processes: int, p
         assert name.read_bytes() == (tmp_path / "whole" / name.name).read_bytes()
     prepare(recipe, resume=True, say=quiet)
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def test_one_preparation_a_folder(tmp_path: Path) -> None:
+    recipe = make(tmp_path)
+    (tmp_path / "out").mkdir()
+    handle = os.open(tmp_path / "out", os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    with pytest.raises(ConfigError, match="another preparation"):
+        prepare(recipe, say=quiet)
+    os.close(handle)
+    prepare(recipe, say=quiet)
+
+
+def test_restart_forgets_sources_that_are_gone(tmp_path: Path) -> None:
+    prepare(make(tmp_path), say=quiet)
+    recipe = make(tmp_path, sources=[{"name": "chat", "files": ["talk.jsonl"]}])
+    prepare(recipe, restart=True, say=quiet)
+    assert not (tmp_path / "out" / "dictionary.btok").exists()
+    assert (tmp_path / "out" / "chat.btok").exists()
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from andrea.data.btok import Btok, TokenizerLike
+from andrea.data.tally import printable
 
 
 def length_histogram(lengths: npt.NDArray[np.int64]) -> list[tuple[int, int, int]]:
@@ -53,8 +54,8 @@ def stats_lines(packed: Btok) -> list[str]:
 
 
 def document_text(packed: Btok, tokenizer: TokenizerLike, doc: int) -> str:
-    """Return the text of document `doc`; bytes that are no UTF-8 (a cut character) show as U+FFFD."""
-    return tokenizer.decode_bytes(packed[doc].astype(np.int32)).decode("utf-8", "replace")
+    """Return the text of document `doc`, safe to print; bytes that are no UTF-8 show as U+FFFD."""
+    return printable(tokenizer.decode_bytes(packed[doc].astype(np.int32)).decode("utf-8", "replace"))
 
 
 def sample_documents(packed: Btok, count: int, seed: int = 0) -> list[int]:

@@ -6,6 +6,8 @@ manifest last. The files are the same at any number of processes and after any i
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 import threading
 import time
@@ -13,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,7 +38,6 @@ KEY_FILE = ".prepared"  # what the finished files were made from, for --resume
 def _exit_with_parent() -> None:
     """End a worker as soon as the process that started it is gone (kill -9 leaves no orphans)."""
     import multiprocessing
-    import os
 
     parent = multiprocessing.parent_process()
 
@@ -121,24 +123,67 @@ def prepare(
     base = recipe_path.resolve().parent
     folder = out.resolve() if out is not None else (base / recipe.out).resolve()
     coder_path = tokenizer.resolve() if tokenizer is not None else (base / recipe.tokenizer).resolve()
-    work = folder / ".work"
     plans = plan(recipe, base, say)
     token_hash, vocab = _tokenizer_facts(coder_path)
     job_key = _job_key(recipe, plans, token_hash, coder_path)
+    job = _Job(recipe, plans, folder, coder_path, token_hash, vocab, job_key)
+    with _locked(folder):
+        return _prepare_locked(job, processes, resume, restart, keep_work, say)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What is to be prepared, and where."""
+
+    recipe: Recipe
+    plans: list[Plan]
+    folder: Path
+    tokenizer: Path
+    token_hash: int
+    vocab: int
+    key: str
+
+    @property
+    def work(self) -> Path:
+        return self.folder / ".work"
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the folder; ConfigError if another preparation holds it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise IoError(f"{folder}: cannot write there: {error.strerror}") from error
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ConfigError(f"{folder}: another preparation is at work there; wait for it") from error
+        yield
+    finally:
+        os.close(handle)
+
+
+def _prepare_locked(
+    job: _Job, processes: int, resume: bool, restart: bool, keep_work: bool, say: Say
+) -> Manifest:
+    folder, work = job.folder, job.work
     _check_folder(folder, work, resume, restart)
-    if resume and (old := _finished_manifest(folder, job_key)) is not None:
+    if resume and (old := _finished_manifest(folder, job.key)) is not None:
         say(f"{folder}: already done; nothing to do (--restart does it again)")
         return old
     try:
         work.mkdir(parents=True, exist_ok=True)
-        (folder / "manifest.json").unlink(missing_ok=True)
+        _forget(folder, work)
     except OSError as error:
         raise IoError(f"{folder}: cannot write there: {error.strerror}") from error
     begin = time.monotonic()
     with _pool(processes) as pool:
-        merged = _run(recipe, plans, pool, folder, work, coder_path, token_hash, say)
-    manifest = build_manifest(recipe, plans, merged, token_hash, vocab)
-    write_bytes(folder / KEY_FILE, job_key.encode("ascii"))
+        merged = _run(job, pool, say)
+    manifest = build_manifest(job.recipe, job.plans, merged, job.token_hash, job.vocab)
+    write_bytes(folder / KEY_FILE, job.key.encode("ascii"))
     write_bytes(folder / "report.md", report_text(manifest).encode("utf-8"))
     write_bytes(
         folder / "manifest.json", msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
@@ -150,6 +195,22 @@ def prepare(
     say(f"{read:,} bytes read in {seconds:.1f} s ({read / seconds / 1e6:.1f} MB/s, {processes} process(es))")
     say(f"{folder / 'manifest.json'} and report.md are written; andrea data verify checks them")
     return manifest
+
+
+def _forget(folder: Path, work: Path) -> None:
+    """Remove what an earlier preparation left: its manifest and its packed files, temporary files."""
+    path = folder / "manifest.json"
+    try:
+        old = load_manifest(path)
+    except Error:
+        old = None
+    path.unlink(missing_ok=True)
+    for entry in old.sources if old is not None else []:
+        for packed in (entry.train, entry.eval):
+            if packed is not None:
+                (folder / Path(packed.file).name).unlink(missing_ok=True)
+    for stale in (*folder.glob(".*.tmp"), *work.glob(".*.tmp")):
+        stale.unlink(missing_ok=True)
 
 
 def _tokenizer_facts(path: Path) -> tuple[int, int]:
@@ -191,18 +252,10 @@ def _finished_manifest(folder: Path, job_key: str) -> Manifest | None:
         return None
 
 
-def _run(
-    recipe: Recipe,
-    plans: Sequence[Plan],
-    pool: Executor,
-    folder: Path,
-    work: Path,
-    tokenizer: Path,
-    token_hash: int,
-    say: Say,
-) -> list[Merged]:
+def _run(job: _Job, pool: Executor, say: Say) -> list[Merged]:
     """Run all units, and each source's merge as soon as its units are done; results in recipe order."""
-    units = {p.name: units_of(p, recipe.context, tokenizer, token_hash, work) for p in plans}
+    context, plans = job.recipe.context, job.plans
+    units = {p.name: units_of(p, context, job.tokenizer, job.token_hash, job.work) for p in plans}
     total = sum(map(len, units.values()))
     old = sum(finished(unit) is not None for group in units.values() for unit in group)
     if old:
@@ -216,18 +269,18 @@ def _run(
 
     def merge(name: str) -> Future[Any]:
         filters = by_name[name].filters
-        job = MergeJob(
+        merging = MergeJob(
             name,
             tuple(marks[name]),
-            str(work),
-            str(folder),
-            str(tokenizer),
-            recipe.holdout,
+            str(job.work),
+            str(job.folder),
+            str(job.tokenizer),
+            job.recipe.holdout,
             filters.exact_duplicates,
             filters.near_duplicates,
             filters.near_duplicates_cap,
         )
-        return pool.submit(_merge_job, job)
+        return pool.submit(_merge_job, merging)
 
     pending: set[Future[Any]] = set()
     progress = _Progress(total, say)

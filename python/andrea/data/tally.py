@@ -17,6 +17,13 @@ def shown(text: str, limit: int = EXCERPT_CHARACTERS) -> str:
     return line + (f"... ({len(text)} characters)" if len(text) > limit else "")
 
 
+def printable(text: str) -> str:
+    """Return a text with its lines, but without anything that acts on a terminal."""
+    return "".join(
+        c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode("ascii") for c in text
+    )
+
+
 @dataclass
 class Tally:
     """Counts of one source or of a part of it; parts are added in a fixed order, so the sum is too."""

@@ -14,6 +14,8 @@ import io
 import re
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -64,7 +66,7 @@ def open_bytes(path: Path) -> IO[bytes]:
         return cast(IO[bytes], gzip.GzipFile(fileobj=raw))
     if magic == b"\x28\xb5\x2f\xfd":
         try:
-            import zstandard
+            zstandard: Any = import_module("zstandard")
         except ImportError as error:
             raw.close()
             raise DataError(
@@ -78,12 +80,8 @@ def open_bytes(path: Path) -> IO[bytes]:
 def blocks(path: Path, tally: Tally) -> Iterator[bytes]:
     """Yield the (decompressed) bytes of a file; a broken archive ends early and is counted."""
     errors: tuple[type[Exception], ...] = (EOFError, zlib.error, gzip.BadGzipFile)
-    try:
-        import zstandard
-
-        errors = (*errors, zstandard.ZstdError)
-    except ImportError:
-        pass
+    with suppress(ImportError):
+        errors = (*errors, import_module("zstandard").ZstdError)
     with open_bytes(path) as source:
         # read1 of an archive gives what was unpacked before the place where it breaks off.
         step = source.read if isinstance(source, io.BufferedReader) else cast(Any, source).read1

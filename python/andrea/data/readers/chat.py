@@ -108,7 +108,8 @@ def render_chat(
                     if row.text is None or isinstance(row.text, str)
                     else "row of a wrong type"
                 )
-                tally.drop(reason, f"{path}:{line}: no turns and no text under the keys known")
+                why = "text is no string" if reason.endswith("type") else "no turns and no text"
+                tally.drop(reason, f"{path}:{line}: {why}")
             continue
         layout, raw = found
         place = f"{path}:{line}"
