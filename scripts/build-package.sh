@@ -16,6 +16,6 @@ if ! python -m pip install --verbose --no-index --no-deps --no-build-isolation -
   --config-settings=cmake.define.ANDREA_WERROR="$([ -n "$werror" ] && echo ON || echo OFF)" 2>&1 |
   tee "$log" | { grep --line-buffered -E '^ *\[[0-9]+/[0-9]+\]|warning:|error:' || true; }; then
   echo "The build failed; the end of $log:" >&2
-  tail -40 "$log" >&2
+  grep -v '^ *WARNING' "$log" | tail -30 >&2
   exit 1
 fi
