@@ -78,6 +78,12 @@ class Curriculum:
         self._drawable = self._caps > 0.0
         self._warm = np.array([name in warm for name in self.names], dtype=np.bool_) & self._drawable
         self._header_due = True
+        limits = {"floor": self._floors.tolist(), "cap": self._caps.tolist()}
+        self.constant_json = {  # written with every state, so made into text once
+            "settings": msgspec.Raw(msgspec.json.encode(self.settings.as_json())),
+            "limits": msgspec.Raw(msgspec.json.encode(limits)),
+            "name": msgspec.Raw(msgspec.json.encode(self.names)),
+        }
 
     def record(self, step: Any, source: Any, documents: Any, loss: Any) -> None:
         """Take in rows in row order: scalars, or arrays of one length.

@@ -65,13 +65,10 @@ def write_state(curriculum: Curriculum) -> str:
     arms, waiting, phase = curriculum.arms, curriculum.pending.rows(), curriculum.phase
     state: dict[str, Any] = {
         "version": VERSION,
-        "settings": curriculum.settings.as_json(),
-        "limits": {
-            "floor": [source.floor for source in curriculum.sources],
-            "cap": [source.cap for source in curriculum.sources],
-        },
+        "settings": curriculum.constant_json["settings"],
+        "limits": curriculum.constant_json["limits"],
         "taken_through": curriculum.pending.taken_through,
-        "names": curriculum.names,
+        "names": curriculum.constant_json["name"],
         "arms": {column: getattr(arms, column) for column in _COLUMNS},
         "absent": curriculum.absent,
         "pending": {
