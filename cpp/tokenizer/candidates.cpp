@@ -97,7 +97,8 @@ CandidateTable::CandidateTable(const std::vector<CountedType>& types, const Cand
     for (const Growing& g : growing) {
       const std::size_t at = g.place + level;
       if (at >= type_begin_[g.type + 1] || (level > 0 && mark_[g.place] != 0)) continue;
-      const bool counts_as_letter = mark_[at] == 0 && !(level == 0 && characters[at] == ' ');
+      // White-space runs have no letters; pre-tokens are short enough for them.
+      const bool counts_as_letter = mark_[at] == 0 && char_class(characters[at]) != CharClass::kWhiteSpace;
       if (counts_as_letter && ++letters[g.place] > settings.most_letters) continue;
       LevelMap::Child& child = map.at(map.find_or_add(key_of(g)));
       child.all += types[g.type].count;

@@ -12,7 +12,7 @@ namespace andrea {
 
 /// What may be a segment.
 struct CandidateSettings {
-  std::size_t most_letters = 16;  ///< characters after the leading space, marks not counted apart
+  std::size_t most_letters = 16;  ///< characters but white space, a letter and its marks being one
   std::int64_t least_count = 5;   ///< weighted occurrences, in the unit of the types' counts
 };
 

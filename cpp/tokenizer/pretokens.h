@@ -1,7 +1,7 @@
 // Cuts text into the pieces that no segment may cross: the three-class rule.
 //
 // A pre-token is an optional single space + characters of one class (letters and marks | digits | other
-// signs), or a run of one white-space character. Only training looks at pre-tokens; the encoder needs none.
+// signs), or a run of white space. Only training looks at pre-tokens; the encoder needs none.
 #pragma once
 
 #include <array>
@@ -14,7 +14,6 @@
 
 namespace andrea {
 
-constexpr std::size_t kLongestRun = 16;       ///< white-space runs become segments up to this length
 constexpr std::size_t kLongestPreToken = 32;  ///< longer ones are counted in pieces of so many characters
 
 namespace pretokens {
@@ -81,15 +80,22 @@ void for_each_pretoken(std::string_view text, Take take) {
       continue;
     }
     if (step.kind == kWhite) {
-      std::size_t run = 1;
-      const std::string_view one = text.substr(at, step.length);
-      while (text.substr(at + run * step.length, step.length) == one) ++run;
-      for (; run >= kLongestRun; run -= kLongestRun, at += kLongestRun * step.length)
-        take(text.substr(at, kLongestRun * step.length));
-      if (run > 1 || (run == 1 && step.length > 1)) take(text.substr(at, run * step.length));
-      at += run * step.length;
-      // A lone space goes with what follows; after a run of several nothing is left for it.
-      start = run == 1 && step.code_point == ' ' ? at - 1 : at;
+      start = at;
+      std::size_t run = 0;
+      while (step.kind == kWhite) {
+        at += step.length;
+        if (++run == kLongestPreToken) {
+          take(text.substr(start, at - start));
+          start = at;
+          run = 0;
+        }
+        if (at == text.size()) break;
+        step = step_at(text, at);
+      }
+      // A lone space goes with what follows; of a longer run nothing is left for it.
+      if (run == 1 && text[at - 1] == ' ') continue;
+      if (at - start > 1) take(text.substr(start, at - start));
+      start = at;
       continue;
     }
     const Kind kind = step.kind;

@@ -27,7 +27,6 @@ def kind(char: str) -> str:
 def test_segments_follow_the_three_class_rule() -> None:
     for segment in small_tokenizer().segments:
         if segment.isspace():
-            assert len(set(segment)) == 1, segment
             continue
         body = segment[1:] if segment[0] == " " else segment
         assert len({kind(char) for char in body}) == 1, segment

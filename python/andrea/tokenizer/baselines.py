@@ -86,7 +86,7 @@ class Bpe:
 
 
 class Unigram:
-    """SentencePiece unigram with byte fallback on the same text. It sees lines; each line end costs one id."""
+    """SentencePiece unigram with byte fallback on the same text. It sees lines; a line end costs one id."""
 
     name = "unigram"
 

@@ -139,7 +139,7 @@ def align(model: Tokenizer, data: Tokenizer, d_model: int) -> Alignment:
 
 @dataclass(frozen=True)
 class SweepRow:
-    """One size of a sweep. `gain` is in bytes per id against the size before, for each thousand segments more."""
+    """One size of a sweep. `gain`: bytes per id more than the size before, a thousand segments."""
 
     requested: int
     found: int

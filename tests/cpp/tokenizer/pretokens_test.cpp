@@ -31,9 +31,11 @@ TEST(Pretokens, ThreeClassesWithOneSpace) {
 TEST(Pretokens, Runs) {
   EXPECT_EQ(pretokens_of("a\nb"), (Pieces{"a", "b"}));
   EXPECT_EQ(pretokens_of("a\n\n\nb"), (Pieces{"a", "\n\n\n", "b"}));
+  EXPECT_EQ(pretokens_of("a\n    b"), (Pieces{"a", "\n    ", "b"}));
+  EXPECT_EQ(pretokens_of("a\r\n"), (Pieces{"a", "\r\n"}));
   EXPECT_EQ(pretokens_of("   x"), (Pieces{"   ", "x"}));
-  EXPECT_EQ(pretokens_of(std::string(17, ' ') + "x"), (Pieces{std::string(16, ' '), " x"}));
-  EXPECT_EQ(pretokens_of("\n x"), (Pieces{" x"}));
+  EXPECT_EQ(pretokens_of(std::string(33, ' ') + "x"), (Pieces{std::string(32, ' '), " x"}));
+  EXPECT_EQ(pretokens_of(std::string(32, ' ') + "x"), (Pieces{std::string(32, ' '), "x"}));
   EXPECT_EQ(pretokens_of("\u3000x"), (Pieces{"\u3000", "x"}));
   EXPECT_EQ(pretokens_of(" "), Pieces{});
 }
@@ -93,12 +95,12 @@ TEST(Counter, BlocksAndThreadsCountAlike) {
 TEST(Counter, ForgetsTheRarestWhenThereAreTooMany) {
   WordCounter counter(1, 10);
   std::string text;
-  for (int i = 0; i < 100; ++i) text += " w" + std::string(static_cast<std::size_t>(i % 20), 'x') + "\n";
-  for (int i = 0; i < 26; ++i) text += std::string(" rare") + static_cast<char>('a' + i) + "\n";
-  text += " often\n often\n often\n often\n often\n often\n";
+  for (int i = 0; i < 100; ++i) text += "w" + std::string(static_cast<std::size_t>(i % 20), 'x') + "\n";
+  for (int i = 0; i < 26; ++i) text += std::string("rare") + static_cast<char>('a' + i) + "\n";
+  text += "often\noften\noften\noften\noften\noften\n";
   counter.add({text});
   const auto counts = counts_of(counter);
-  EXPECT_EQ(counts, (std::map<std::string, std::int64_t>{{" often", 6}}));
+  EXPECT_EQ(counts, (std::map<std::string, std::int64_t>{{"often", 6}}));
 }
 
 }  // namespace
