@@ -1,4 +1,5 @@
 // microgpt_train: an experiment trained without Python. Parse, build, run, exit code.
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <optional>
@@ -81,4 +82,7 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace andrea
 
-int main(int argc, char** argv) { return andrea::run(argc, argv); }
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // a log that was closed is no reason to stop training
+  return andrea::run(argc, argv);
+}

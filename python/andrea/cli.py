@@ -100,10 +100,6 @@ def run(arguments: Sequence[str]) -> int:
         return _call(arguments)
     except KeyboardInterrupt:
         return _complain("interrupted", 130)
-    except BrokenPipeError:
-        # Whoever read our output has gone; there is nobody to tell.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except OSError as error:
         return _complain(str(error), EXIT_IO)
     except Exception as error:
@@ -120,6 +116,9 @@ def _call(arguments: Sequence[str]) -> int:
         return _complain(_message_of(error) + hint, EXIT_USAGE)
     except typer.Abort:
         return _complain("aborted", EXIT_USAGE)
+    except SystemExit:
+        # Typer's answer to a closed pipe: whoever read our output has gone, and there is nobody to tell.
+        return EXIT_IO
     return result if isinstance(result, int) else 0
 
 

@@ -123,6 +123,7 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="Every buffer, for programs.")] = False,
     precision: PrecisionOption = None,
     device: DeviceOption = Device.auto,
+    threads: ThreadsOption = None,
 ) -> None:
     """Show what a run would need, byte by byte, without allocating it. Exit 78 if it does not fit."""
     import json
@@ -130,7 +131,7 @@ def plan(
     from andrea._core import plan_report
 
     report = plan_report(
-        config, device.value, memory=memory, precision=precision.value if precision else None
+        config, device.value, threads, memory, precision=precision.value if precision else None
     )
     print(json.dumps(report.data, indent=2) if as_json else report.text.rstrip("\n"))
     raise typer.Exit(0 if report.fits else 78)

@@ -89,10 +89,15 @@ class PlainDisplay(QuietDisplay):
         super().__init__()
         self._last_step = -1
         self._last_time = 0.0
+        self._heard = True
 
     def say(self, text: str) -> None:
-        """Print the text."""
-        print(text.rstrip("\n"), flush=True)
+        """Print the text. A log that was closed is no reason to stop training."""
+        if self._heard:
+            try:
+                print(text.rstrip("\n"), flush=True)
+            except OSError:
+                self._heard = False
 
     def progress(self, progress: Progress) -> None:
         """Print a line if one is due."""
@@ -103,7 +108,7 @@ class PlainDisplay(QuietDisplay):
         due = waited >= 5.0 or (waited >= 0.25 and progress.step - self._last_step >= 10)
         if self._last_step >= 0 and not due and progress.step != progress.end:
             return
-        print(progress_line(progress), flush=True)
+        self.say(progress_line(progress))
         self._last_step, self._last_time = progress.step, now
 
     def event(self, event: Event) -> None:
@@ -111,7 +116,7 @@ class PlainDisplay(QuietDisplay):
         if event.kind in WARNINGS:
             super().event(event)
         elif event.line:
-            print(event.line, flush=True)
+            self.say(event.line)
 
 
 class LiveDisplay(QuietDisplay):
