@@ -41,7 +41,8 @@ class Harris:
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text."""
-        return self._tokenizer.encode(text).tolist()  # type: ignore[no-any-return]
+        ids: list[int] = self._tokenizer.encode(text).tolist()
+        return ids
 
     def cuts(self, word: str) -> set[int]:
         """Cuts that fall between characters."""
@@ -78,7 +79,8 @@ class Bpe:
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text."""
-        return self._coder.encode(text).ids  # type: ignore[no-any-return]
+        ids: list[int] = self._coder.encode(text).ids
+        return ids
 
     def cuts(self, word: str) -> set[int]:
         """Cuts by the offsets that the library gives."""

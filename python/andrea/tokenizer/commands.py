@@ -148,7 +148,7 @@ def report(
     texts = {kind: "\n".join(map(read_text, paths)) for kind, paths in _text_options(text).items()}
     words = read_gold(gold) if gold is not None else None
     encoders: list[Encoder] = [Harris(coder)]
-    makers = {"bpe": Bpe, "unigram": Unigram}
+    makers: dict[str, type[Bpe] | type[Unigram]] = {"bpe": Bpe, "unigram": Unigram}
     for name in filter(None, against.split(",")):
         if name not in makers:
             raise ConfigError(f"--against {name}: bpe and unigram are known")

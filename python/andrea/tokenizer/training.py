@@ -11,7 +11,7 @@ from typing import Any
 
 import xxhash
 
-from andrea import _core
+from andrea import __version__, _core
 from andrea.errors import ConfigError, DataError, IoError
 
 Text = str | bytes
@@ -191,7 +191,7 @@ def train_counted(
         )
     weighed = sum(factor * one.counter.bytes for one, factor in zip(counted, factors, strict=True))
     training = {
-        "andrea": _core.__version__,
+        "andrea": __version__,
         "unicode": _core.UNICODE_VERSION,
         "requested": n_segments,
         "settings": vars(settings),
