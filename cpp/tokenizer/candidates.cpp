@@ -57,7 +57,7 @@ class LevelMap {
 
 // A place whose match of the present level is `node`.
 struct Growing {
-  std::size_t place;
+  std::uint32_t place;
   std::uint32_t type;
   std::uint32_t node;
 };
@@ -81,10 +81,10 @@ CandidateTable::CandidateTable(const std::vector<CountedType>& types, const Cand
   std::vector<Growing> growing;
   for (std::uint32_t t = 0; t < types.size(); ++t)
     for (std::size_t place = type_begin_[t]; place < type_begin_[t + 1]; ++place)
-      growing.push_back({place, t, kNone});
+      growing.push_back({static_cast<std::uint32_t>(place), t, kNone});
 
   // Level by level: a substring can be frequent only if the one without its last character is.
-  std::vector<std::vector<std::pair<std::size_t, std::uint32_t>>> levels;
+  std::vector<std::vector<std::pair<std::uint32_t, std::uint32_t>>> levels;
   // Marks lengthen a letter without being one, so levels may outnumber letters; kLongestPreToken bounds them.
   std::vector<std::uint8_t> letters(characters.size(), 0);
   for (std::size_t level = 0; !growing.empty(); ++level) {
