@@ -223,6 +223,11 @@ void measure(const Shape& shape, Precision precision, std::int64_t B, const Peak
   void* pinned = bench.device().allocate_host(256);
   std::memcpy(pinned, &host_control, sizeof host_control);
   bench.device().upload(control, pinned, sizeof host_control);
+  bench.device().wait();
+  andrea::StepStatus host_status{};
+  host_status.loss_scale = 1.0F;
+  std::memcpy(pinned, &host_status, sizeof host_status);
+  bench.device().upload(status, pinned, sizeof host_status);
   ops.k_grad_norm_partial(partials, grads, n_params);
   ops.k_grad_norm_final(status, partials, ops.grad_norm_partials(n_params), losses, rows, control);
   bench.device().wait();

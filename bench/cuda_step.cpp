@@ -1,6 +1,7 @@
 // Milliseconds of a whole optimizer step on the GPU: forward, backward, clip, AdamW, one recorded graph.
 //
-//   cuda_step [SHAPES [PRECISIONS [BATCH [STEPS]]]]     e.g.  cuda_step 12M,120M,480M fp16,fp32 8 40
+//   cuda_step [SHAPES [PRECISIONS [BATCH [STEPS [RECOMPUTE]]]]]     e.g.  cuda_step 12M,120M,480M fp16,fp32 8
+//   40 RECOMPUTE: nothing, cheap (LayerNorm and GELU), layer; without it the least that fits is taken.
 //
 // Random ids and weights as at the start of a run, T = 1024, one micro-batch, two steps in flight as in
 // training. Prints the median step and its spread, tokens/s, TFLOP/s by ModelShape::flops(), device bytes by
@@ -34,7 +35,8 @@ std::vector<std::string> split(const std::string& text) {
   return parts;
 }
 
-void measure(const Shape& which, andrea::Precision precision, std::int64_t B, int steps) {
+void measure(const Shape& which, andrea::Precision precision, std::int64_t B, int steps,
+             const std::string& recompute) {
   andrea::Backend backend = andrea::make_backend({"cuda", precision, false, 0});
   const andrea::ModelShape shape(which.config);
   andrea::PlanRequest request;
@@ -42,8 +44,13 @@ void measure(const Shape& which, andrea::Precision precision, std::int64_t B, in
   request.precision = precision;
   request.steps_in_flight = backend.device->steps_in_flight();
   const std::size_t free_before = backend.device->info().free_bytes;
-  const andrea::MemoryPlan plan = andrea::fit_plan(shape, request, andrea::backend_needs(shape, *backend.ops),
-                                                   static_cast<std::int64_t>(free_before));
+  const andrea::NeedsOfBatch needs = andrea::backend_needs(shape, *backend.ops);
+  request.recompute = recompute == "cheap"   ? andrea::Recompute::kCheap
+                      : recompute == "layer" ? andrea::Recompute::kLayer
+                                             : andrea::Recompute::kNothing;
+  const andrea::MemoryPlan plan =
+      recompute.empty() ? andrea::fit_plan(shape, request, needs, static_cast<std::int64_t>(free_before))
+                        : andrea::MemoryPlan(shape, request, needs(B));
   andrea::Model model(shape, plan, backend);
 
   std::mt19937 random(7);
@@ -122,7 +129,7 @@ int main(int argc, char** argv) {
                   name == "fp32"   ? andrea::Precision::kFp32
                   : name == "bf16" ? andrea::Precision::kBf16
                                    : andrea::Precision::kFp16,
-                  B, steps);
+                  B, steps, argc > 5 ? argv[5] : "");
   } catch (const std::exception& error) {
     std::fprintf(stderr, "cuda_step: %s\n", error.what());
     return 70;

@@ -223,7 +223,8 @@ __global__ void __launch_bounds__(kThreads)
   const int x = static_cast<int>(threadIdx.x % 16);
   load_tile<kWidth, kRows>(q_tile, qkv + at.qkv, 3 * at.d, at.first, length, hd, vectors);
   load_tile<kWidth, kRows>(do_tile, dout + at.out, at.d, at.first, length, hd, vectors);
-  load_tile<kWidth, kRows>(k_tile, out + at.out, at.d, at.first, length, hd, vectors);  // out, for delta
+  load_tile<kWidth, kRows>(k_tile, out + at.out, at.d, at.first, length, hd,
+                           vectors);  // out, for delta
   __syncthreads();
   float row_delta[kRows / 8];
   float row_lse[kRows / 8];

@@ -1,23 +1,36 @@
 // k_attn_bwd for 16-bit types: see attention.cpp for the formulas.
-// k_queries: a block owns 64 queries, finds delta for them and goes over tiles of keys: dQ.
-// k_keys:    a block owns 64 keys and goes over tiles of queries, computing S^T and dP^T so that P^T and dS^T
-//            come out as the A operands of dV and dK.
-// A warp owns 16 rows. S, dP and the gradients stay in registers, the streamed tiles go through two
-// shared-memory stages. Each gradient is added by one warp, tile after tile: deterministic.
+// k_queries: a block owns 64 or 128 queries, finds delta for them and goes over tiles of keys: dQ.
+// k_keys:    a block owns 64 or 128 keys and goes over tiles of queries, computing S^T and dP^T so that P^T
+// and
+//            dS^T come out as the A operands of dV and dK.
+// A warp owns 16 or 32 rows (32 for narrow heads: each fragment of a streamed tile then serves two products).
+// S, dP and the gradients stay in registers, the streamed tiles go through two shared-memory stages. Each
+// gradient is added by one warp, tile after tile: deterministic.
 #include "kernels/cuda/attention_tiles.cuh"
 #include "kernels/cuda/check.h"
 
 namespace andrea::cuda {
 namespace {
 
-constexpr int kOwn = 64;  // rows a block owns
-constexpr int kThreads = kOwn / 16 * 32;
+constexpr int kWarps = 4;
+constexpr int kThreads = kWarps * 32;
 
-// Rows of a streamed tile: smaller where a wider head needs the registers.
+// 16-row tiles a warp owns, rows of a streamed tile, blocks a multiprocessor should hold: what fits into
+// registers without spilling.
 template <int kWidth>
-constexpr int kQueryStream = kWidth == 128 ? 32 : 64;
+struct QueryConfig {
+  static constexpr int kTiles = kWidth == 32 ? 2 : 1;
+  static constexpr int kStream = 32;
+  static constexpr int kBlocks = kWidth == 32 ? 3 : kWidth == 64 ? 4 : 2;
+  static constexpr int kOwn = kWarps * 16 * kTiles;
+};
 template <int kWidth>
-constexpr int kKeyStream = kWidth == 32 ? 64 : 32;
+struct KeyConfig {
+  static constexpr int kTiles = kWidth == 32 ? 2 : 1;
+  static constexpr int kStream = 32;
+  static constexpr int kBlocks = kWidth == 32 ? 2 : kWidth == 64 ? 3 : 2;
+  static constexpr int kOwn = kWarps * 16 * kTiles;
+};
 
 /// Fragments of a tile's 16 rows: kept in registers for narrow heads, read from shared memory each time else.
 template <int kWidth>
@@ -46,49 +59,64 @@ struct Rows {
   }
 };
 
-/// c [16, kCols] = rows tile^T
-template <typename T, int kWidth, int kCols>
-__device__ __forceinline__ void product_with_transposed(float (&c)[kCols / 8][4], const Rows<kWidth>& rows,
+/// c[m] [16, kCols] = rows[m] tile^T
+template <typename T, int kWidth, int kCols, int kTiles>
+__device__ __forceinline__ void product_with_transposed(float (&c)[kTiles][kCols / 8][4],
+                                                        const Rows<kWidth> (&rows)[kTiles],
                                                         std::uint32_t tile, int lane) {
 #pragma unroll
   for (int k = 0; k < kWidth / 16; ++k) {
-    std::uint32_t a[4];
-    rows.get(a, k);
+    std::uint32_t a[kTiles][4];
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m) rows[m].get(a[m], k);
 #pragma unroll
     for (int n = 0; n < kCols / 16; ++n) {
       std::uint32_t b[4];
       Tile<kWidth>::load_b(b, tile, n * 16, k, lane);
-      mma<T>(c[2 * n], a, b[0], b[1]);
-      mma<T>(c[2 * n + 1], a, b[2], b[3]);
+#pragma unroll
+      for (int m = 0; m < kTiles; ++m) {
+        mma<T>(c[m][2 * n], a[m], b[0], b[1]);
+        mma<T>(c[m][2 * n + 1], a[m], b[2], b[3]);
+      }
     }
   }
 }
 
-/// acc [16, kWidth] += weights [16, kCols], rounded to T, times tile [kCols, kWidth]
-template <typename T, int kWidth, int kCols>
-__device__ __forceinline__ void accumulate(float (&acc)[kWidth / 8][4], const float (&weights)[kCols / 8][4],
-                                           std::uint32_t tile, int lane) {
+/// acc[m] [16, kWidth] += weights[m] [16, kCols], rounded to T, times tile [kCols, kWidth]
+template <typename T, int kWidth, int kCols, int kTiles>
+__device__ __forceinline__ void accumulate(float (&acc)[kTiles][kWidth / 8][4],
+                                           const float (&weights)[kTiles][kCols / 8][4], std::uint32_t tile,
+                                           int lane) {
 #pragma unroll
   for (int k = 0; k < kCols / 16; ++k) {
-    const std::uint32_t a[4] = {pack<T>(weights[2 * k][0], weights[2 * k][1]),
-                                pack<T>(weights[2 * k][2], weights[2 * k][3]),
-                                pack<T>(weights[2 * k + 1][0], weights[2 * k + 1][1]),
-                                pack<T>(weights[2 * k + 1][2], weights[2 * k + 1][3])};
+    std::uint32_t a[kTiles][4];
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m) {
+      a[m][0] = pack<T>(weights[m][2 * k][0], weights[m][2 * k][1]);
+      a[m][1] = pack<T>(weights[m][2 * k][2], weights[m][2 * k][3]);
+      a[m][2] = pack<T>(weights[m][2 * k + 1][0], weights[m][2 * k + 1][1]);
+      a[m][3] = pack<T>(weights[m][2 * k + 1][2], weights[m][2 * k + 1][3]);
+    }
 #pragma unroll
     for (int n = 0; n < kWidth / 16; ++n) {
       std::uint32_t b[4];
       Tile<kWidth>::load_b_rows(b, tile, k, n, lane);
-      mma<T>(acc[2 * n], a, b[0], b[1]);
-      mma<T>(acc[2 * n + 1], a, b[2], b[3]);
+#pragma unroll
+      for (int m = 0; m < kTiles; ++m) {
+        mma<T>(acc[m][2 * n], a[m], b[0], b[1]);
+        mma<T>(acc[m][2 * n + 1], a[m], b[2], b[3]);
+      }
     }
   }
 }
 
 template <typename T, int kWidth>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, QueryConfig<kWidth>::kBlocks)
     k_queries(T* dqkv, float* delta, const T* dout, const T* out, const T* qkv, const float* lse, int length,
               int heads, int hd, float scale, bool vectors) {
-  constexpr int kStream = kQueryStream<kWidth>;
+  constexpr int kTiles = QueryConfig<kWidth>::kTiles;
+  constexpr int kStream = QueryConfig<kWidth>::kStream;
+  constexpr int kOwn = QueryConfig<kWidth>::kOwn;
   extern __shared__ __align__(128) unsigned char memory[];
   T* const q_tile = reinterpret_cast<T*>(memory);
   T* const do_tile = q_tile + kOwn * kWidth;
@@ -111,13 +139,15 @@ __global__ void __launch_bounds__(kThreads)
   load_tile<T, kWidth, kStream, kThreads>(v_tiles, q + 2 * d, 3 * d, 0, length, hd, vectors);
   commit_copies();
 
-  {  // two threads a row
-    const int row = first + static_cast<int>(threadIdx.x / 2);
+  {  // as many threads a row as there are
+    constexpr int kShare = kThreads / kOwn;
+    const int part = static_cast<int>(threadIdx.x) % kShare;
+    const int row = first + static_cast<int>(threadIdx.x) / kShare;
     float sum = 0.0F;
     if (row < length) {
       const std::int64_t at = place + row * d;
       if (vectors) {
-        for (int c = static_cast<int>(threadIdx.x % 2) * 8; c < hd; c += 16) {
+        for (int c = part * 8; c < hd; c += 8 * kShare) {
           float x[8];
           float y[8];
           load_floats<8>(x, dout + at + c);
@@ -126,36 +156,40 @@ __global__ void __launch_bounds__(kThreads)
           for (int i = 0; i < 8; ++i) sum += x[i] * y[i];
         }
       } else {
-        for (int c = static_cast<int>(threadIdx.x % 2); c < hd; c += 2)
-          sum += to_float(dout[at + c]) * to_float(out[at + c]);
+        for (int c = part; c < hd; c += kShare) sum += to_float(dout[at + c]) * to_float(out[at + c]);
       }
     }
-    sum += __shfl_xor_sync(0xffffffffU, sum, 1);
-    if (threadIdx.x % 2 == 0) {
-      deltas[threadIdx.x / 2] = sum;
+    if (kShare == 2) sum += __shfl_xor_sync(0xffffffffU, sum, 1);
+    if (part == 0) {
+      deltas[threadIdx.x / kShare] = sum;
       if (row < length) delta[stats + row] = sum;
     }
   }
 
-  Rows<kWidth> q_rows;
-  Rows<kWidth> do_rows;
-  float acc[kWidth / 8][4] = {};
-  float row_lse2[2] = {};
-  float row_delta[2] = {};
+  Rows<kWidth> q_rows[kTiles];
+  Rows<kWidth> do_rows[kTiles];
+  float acc[kTiles][kWidth / 8][4] = {};
+  float row_lse2[kTiles][2] = {};
+  float row_delta[kTiles][2] = {};
   const float scale2 = scale * kLog2E;
-  const int row = first + warp * 16 + lane / 4;
+  const int warp_first = first + warp * 16 * kTiles;
+  const int row = warp_first + lane / 4;
   const int last = min(first + kOwn, length) - 1;
   const int tiles = last / kStream + 1;
   for (int tile = 0; tile < tiles; ++tile) {
     wait_copies<0>();
     __syncthreads();
     if (tile == 0) {
-      q_rows.load(shared_address(q_tile), warp * 16, lane);
-      do_rows.load(shared_address(do_tile), warp * 16, lane);
 #pragma unroll
-      for (int side = 0; side < 2; ++side) {
-        row_delta[side] = deltas[warp * 16 + lane / 4 + 8 * side];
-        row_lse2[side] = row + 8 * side < length ? lse[stats + row + 8 * side] * kLog2E : 0.0F;
+      for (int m = 0; m < kTiles; ++m) {
+        q_rows[m].load(shared_address(q_tile), warp_first - first + 16 * m, lane);
+        do_rows[m].load(shared_address(do_tile), warp_first - first + 16 * m, lane);
+#pragma unroll
+        for (int side = 0; side < 2; ++side) {
+          const int t = row + 16 * m + 8 * side;
+          row_delta[m][side] = deltas[t - first];
+          row_lse2[m][side] = t < length ? lse[stats + t] * kLog2E : 0.0F;
+        }
       }
     }
     const int stage = tile & 1;
@@ -166,43 +200,55 @@ __global__ void __launch_bounds__(kThreads)
       load_tile<T, kWidth, kStream, kThreads>(v_tiles + next, q + 2 * d, 3 * d, from, length, hd, vectors);
       commit_copies();
     }
-    if (tile * kStream > first + warp * 16 + 15) continue;  // nothing visible to this warp
+    if (tile * kStream > warp_first + 16 * kTiles - 1) continue;  // nothing visible to this warp
     const std::uint32_t k_base = shared_address(k_tiles + stage * kStream * kWidth);
     const std::uint32_t v_base = shared_address(v_tiles + stage * kStream * kWidth);
-    float s[kStream / 8][4] = {};
-    float dp[kStream / 8][4] = {};
-    product_with_transposed<T, kWidth, kStream>(s, q_rows, k_base, lane);
-    product_with_transposed<T, kWidth, kStream>(dp, do_rows, v_base, lane);
-    const int key = tile * kStream + lane % 4 * 2;
-    const bool diagonal = tile * kStream + kStream - 1 > first + warp * 16;
+    float s[kTiles][kStream / 8][4] = {};
+    float dp[kTiles][kStream / 8][4] = {};
+    product_with_transposed<T, kWidth, kStream, kTiles>(s, q_rows, k_base, lane);
+    product_with_transposed<T, kWidth, kStream, kTiles>(dp, do_rows, v_base, lane);
+    if (tile * kStream + kStream - 1 > warp_first) {
+      const int key = tile * kStream + lane % 4 * 2;
 #pragma unroll
-    for (int n = 0; n < kStream / 8; ++n)
+      for (int m = 0; m < kTiles; ++m)
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int side = i >> 1;
-        float p = exp2_fast(fmaf(s[n][i], scale2, -row_lse2[side]));
-        if (diagonal && key + 8 * n + (i & 1) > row + 8 * side) p = 0.0F;
-        s[n][i] = p * (dp[n][i] - row_delta[side]);
-      }
-    accumulate<T, kWidth, kStream>(acc, s, k_base, lane);
+        for (int n = 0; n < kStream / 8; ++n)
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            if (key + 8 * n + (i & 1) > row + 16 * m + 8 * (i >> 1)) s[m][n][i] = -INFINITY;
+    }
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m)
+#pragma unroll
+      for (int n = 0; n < kStream / 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float p = exp2_fast(fmaf(s[m][n][i], scale2, -row_lse2[m][i >> 1]));
+          s[m][n][i] = p * (dp[m][n][i] - row_delta[m][i >> 1]);
+        }
+    accumulate<T, kWidth, kStream, kTiles>(acc, s, k_base, lane);
   }
 #pragma unroll
-  for (int side = 0; side < 2; ++side) {
-    const int t = row + 8 * side;
-    if (t >= length) continue;
-    T* const to = dqkv + (b * length + t) * 3 * d + h * hd;
+  for (int m = 0; m < kTiles; ++m)
 #pragma unroll
-    for (int n = 0; n < kWidth / 8; ++n)
-      store_pair<T>(to, 8 * n + lane % 4 * 2, hd, acc[n][2 * side] * scale, acc[n][2 * side + 1] * scale,
-                    vectors);
-  }
+    for (int side = 0; side < 2; ++side) {
+      const int t = row + 16 * m + 8 * side;
+      if (t >= length) continue;
+      T* const to = dqkv + (b * length + t) * 3 * d + h * hd;
+#pragma unroll
+      for (int n = 0; n < kWidth / 8; ++n)
+        store_pair<T>(to, 8 * n + lane % 4 * 2, hd, acc[m][n][2 * side] * scale,
+                      acc[m][n][2 * side + 1] * scale, vectors);
+    }
 }
 
 template <typename T, int kWidth>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, KeyConfig<kWidth>::kBlocks)
     k_keys(T* dqkv, const T* dout, const T* qkv, const float* lse, const float* delta, int length, int heads,
            int hd, float scale, bool vectors) {
-  constexpr int kStream = kKeyStream<kWidth>;
+  constexpr int kTiles = KeyConfig<kWidth>::kTiles;
+  constexpr int kStream = KeyConfig<kWidth>::kStream;
+  constexpr int kOwn = KeyConfig<kWidth>::kOwn;
   extern __shared__ __align__(128) unsigned char memory[];
   T* const k_tile = reinterpret_cast<T*>(memory);
   T* const v_tile = k_tile + kOwn * kWidth;
@@ -243,81 +289,100 @@ __global__ void __launch_bounds__(kThreads)
   const int end = (length + kStream - 1) / kStream;
   stream_in(begin);
 
-  Rows<kWidth> k_rows;
-  Rows<kWidth> v_rows;
-  float dk[kWidth / 8][4] = {};
-  float dv[kWidth / 8][4] = {};
+  Rows<kWidth> k_rows[kTiles];
+  Rows<kWidth> v_rows[kTiles];
+  float dk[kTiles][kWidth / 8][4] = {};
+  float dv[kTiles][kWidth / 8][4] = {};
   const float scale2 = scale * kLog2E;
-  const int row = first + warp * 16 + lane / 4;
+  const int warp_first = first + warp * 16 * kTiles;
+  const int row = warp_first + lane / 4;
   for (int tile = begin; tile < end; ++tile) {
     wait_copies<0>();
     __syncthreads();
     if (tile == begin) {
-      k_rows.load(shared_address(k_tile), warp * 16, lane);
-      v_rows.load(shared_address(v_tile), warp * 16, lane);
+#pragma unroll
+      for (int m = 0; m < kTiles; ++m) {
+        k_rows[m].load(shared_address(k_tile), warp_first - first + 16 * m, lane);
+        v_rows[m].load(shared_address(v_tile), warp_first - first + 16 * m, lane);
+      }
     }
     if (tile + 1 < end) stream_in(tile + 1);
-    if (tile * kStream + kStream - 1 < first + warp * 16)
-      continue;  // these queries see none of the warp's keys
+    if (tile * kStream + kStream - 1 < warp_first) continue;  // these queries see none of the warp's keys
     const int stage = tile & 1;
     const std::uint32_t q_base = shared_address(q_tiles + stage * kStream * kWidth);
     const std::uint32_t do_base = shared_address(do_tiles + stage * kStream * kWidth);
-    float s[kStream / 8][4] = {};
-    float dp[kStream / 8][4] = {};
-    product_with_transposed<T, kWidth, kStream>(s, k_rows, q_base, lane);
-    product_with_transposed<T, kWidth, kStream>(dp, v_rows, do_base, lane);
-    const int query = tile * kStream + lane % 4 * 2;
-    const bool diagonal = tile * kStream < first + warp * 16 + 15;
+    float s[kTiles][kStream / 8][4] = {};
+    float dp[kTiles][kStream / 8][4] = {};
+    product_with_transposed<T, kWidth, kStream, kTiles>(s, k_rows, q_base, lane);
+    product_with_transposed<T, kWidth, kStream, kTiles>(dp, v_rows, do_base, lane);
+    if (tile * kStream < warp_first + 16 * kTiles - 1) {
+      const int query = tile * kStream + lane % 4 * 2;
+#pragma unroll
+      for (int m = 0; m < kTiles; ++m)
+#pragma unroll
+        for (int n = 0; n < kStream / 8; ++n)
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            if (row + 16 * m + 8 * (i >> 1) > query + 8 * n + (i & 1)) s[m][n][i] = -INFINITY;
+    }
 #pragma unroll
     for (int n = 0; n < kStream / 8; ++n) {
       const float2 l = *reinterpret_cast<const float2*>(&lses[stage][8 * n + lane % 4 * 2]);
       const float2 del = *reinterpret_cast<const float2*>(&deltas[stage][8 * n + lane % 4 * 2]);
+      const float lse2[2] = {l.x * kLog2E, l.y * kLog2E};
+      const float column_delta[2] = {del.x, del.y};
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float lse2 = ((i & 1) != 0 ? l.y : l.x) * kLog2E;
-        float p = exp2_fast(fmaf(s[n][i], scale2, -lse2));
-        if (diagonal && row + 8 * (i >> 1) > query + 8 * n + (i & 1)) p = 0.0F;
-        s[n][i] = p;
-        dp[n][i] = p * (dp[n][i] - ((i & 1) != 0 ? del.y : del.x));
+      for (int m = 0; m < kTiles; ++m)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float p = exp2_fast(fmaf(s[m][n][i], scale2, -lse2[i & 1]));
+          s[m][n][i] = p;
+          dp[m][n][i] = p * (dp[m][n][i] - column_delta[i & 1]);
+        }
+    }
+    accumulate<T, kWidth, kStream, kTiles>(dv, s, do_base, lane);
+    accumulate<T, kWidth, kStream, kTiles>(dk, dp, q_base, lane);
+  }
+#pragma unroll
+  for (int m = 0; m < kTiles; ++m)
+#pragma unroll
+    for (int side = 0; side < 2; ++side) {
+      const int t = row + 16 * m + 8 * side;
+      if (t >= length) continue;
+      T* const to = dqkv + (b * length + t) * 3 * d + d + h * hd;
+#pragma unroll
+      for (int n = 0; n < kWidth / 8; ++n) {
+        const int column = 8 * n + lane % 4 * 2;
+        store_pair<T>(to, column, hd, dk[m][n][2 * side] * scale, dk[m][n][2 * side + 1] * scale, vectors);
+        store_pair<T>(to + d, column, hd, dv[m][n][2 * side], dv[m][n][2 * side + 1], vectors);
       }
     }
-    accumulate<T, kWidth, kStream>(dv, s, do_base, lane);
-    accumulate<T, kWidth, kStream>(dk, dp, q_base, lane);
-  }
-#pragma unroll
-  for (int side = 0; side < 2; ++side) {
-    const int t = row + 8 * side;
-    if (t >= length) continue;
-    T* const to = dqkv + (b * length + t) * 3 * d + d + h * hd;
-#pragma unroll
-    for (int n = 0; n < kWidth / 8; ++n) {
-      const int column = 8 * n + lane % 4 * 2;
-      store_pair<T>(to, column, hd, dk[n][2 * side] * scale, dk[n][2 * side + 1] * scale, vectors);
-      store_pair<T>(to + d, column, hd, dv[n][2 * side], dv[n][2 * side + 1], vectors);
-    }
-  }
 }
 
 template <typename T, int kWidth>
 void launch(T* dqkv, const T* dout, const T* out, const T* qkv, const float* lse, float* delta,
             const AttentionShape& shape, bool vectors, cudaStream_t stream) {
   constexpr int kElement = static_cast<int>(sizeof(T));
-  constexpr int kQueryBytes = (2 * kOwn + 4 * kQueryStream<kWidth>)*kWidth * kElement;
-  constexpr int kKeyBytes = (2 * kOwn + 4 * kKeyStream<kWidth>)*kWidth * kElement;
+  using Q = QueryConfig<kWidth>;
+  using K = KeyConfig<kWidth>;
+  constexpr int kQueryBytes = (2 * Q::kOwn + 4 * Q::kStream) * kWidth * kElement;
+  constexpr int kKeyBytes = (2 * K::kOwn + 4 * K::kStream) * kWidth * kElement;
   ANDREA_CUDA_CHECK(
       cudaFuncSetAttribute(k_queries<T, kWidth>, cudaFuncAttributeMaxDynamicSharedMemorySize, kQueryBytes));
   ANDREA_CUDA_CHECK(
       cudaFuncSetAttribute(k_keys<T, kWidth>, cudaFuncAttributeMaxDynamicSharedMemorySize, kKeyBytes));
-  const dim3 grid(static_cast<unsigned>(shape.H), static_cast<unsigned>(shape.B), blocks_for(shape.T, kOwn));
+  const auto grid = [&](int own) {
+    return dim3(static_cast<unsigned>(shape.H), static_cast<unsigned>(shape.B), blocks_for(shape.T, own));
+  };
   const auto length = static_cast<int>(shape.T);
   const auto heads = static_cast<int>(shape.H);
   const auto hd = static_cast<int>(shape.hd);
   const float scale = 1.0F / sqrtf(static_cast<float>(hd));
-  k_queries<T, kWidth><<<grid, kThreads, kQueryBytes, stream>>>(dqkv, delta, dout, out, qkv, lse, length,
-                                                                heads, hd, scale, vectors);
+  k_queries<T, kWidth><<<grid(Q::kOwn), kThreads, kQueryBytes, stream>>>(dqkv, delta, dout, out, qkv, lse,
+                                                                         length, heads, hd, scale, vectors);
   ANDREA_CUDA_LAUNCHED("k_attn_bwd (queries)");
-  k_keys<T, kWidth>
-      <<<grid, kThreads, kKeyBytes, stream>>>(dqkv, dout, qkv, lse, delta, length, heads, hd, scale, vectors);
+  k_keys<T, kWidth><<<grid(K::kOwn), kThreads, kKeyBytes, stream>>>(dqkv, dout, qkv, lse, delta, length,
+                                                                    heads, hd, scale, vectors);
   ANDREA_CUDA_LAUNCHED("k_attn_bwd (keys)");
 }
 

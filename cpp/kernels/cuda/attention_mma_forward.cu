@@ -1,21 +1,33 @@
 // k_attn_fwd for 16-bit types: see attention.cpp for the formulas.
-// A block takes 64 queries of one (sequence, head), a warp 16 of them. Tiles of 64 keys and values stream
-// through two shared-memory stages, up to the diagonal and no further. Q, S, P and out stay in registers;
-// exponentials are exp2 with log2(e) / sqrt(hd) folded into one multiply-add. Blocks with the most work start
-// first.
+// A block of 4 warps takes 64 or 128 queries of one (sequence, head), a warp 16 or 32 of them: with 32, every
+// fragment of K and V that is read from shared memory serves two products, which narrow heads need most.
+// Tiles of keys and values stream through two shared-memory stages, up to the diagonal and no further. Q, S,
+// P and out stay in registers; exponentials are exp2 with log2(e) / sqrt(hd) folded into one multiply-add.
+// Blocks with the most work start first.
 #include "kernels/cuda/attention_tiles.cuh"
 #include "kernels/cuda/check.h"
 
 namespace andrea::cuda {
 namespace {
 
-constexpr int kQueries = 64;
-constexpr int kKeys = 64;
-constexpr int kThreads = kQueries / 16 * 32;
+constexpr int kWarps = 4;
+constexpr int kThreads = kWarps * 32;
+
+// 16-row tiles of queries a warp owns, keys of a streamed tile, blocks a multiprocessor should hold.
+template <int kWidth>
+struct Config {
+  static constexpr int kTiles = kWidth == 32 ? 2 : 1;
+  static constexpr int kKeys = 64;
+  static constexpr int kBlocks = kWidth == 32 ? 3 : kWidth == 64 ? 4 : 2;
+  static constexpr int kQueries = kWarps * 16 * kTiles;
+};
 
 template <typename T, int kWidth>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, Config<kWidth>::kBlocks)
     k_forward(T* out, float* lse, const T* qkv, int length, int heads, int hd, float scale, bool vectors) {
+  constexpr int kTiles = Config<kWidth>::kTiles;
+  constexpr int kKeys = Config<kWidth>::kKeys;
+  constexpr int kQueries = Config<kWidth>::kQueries;
   extern __shared__ __align__(128) unsigned char memory[];
   T* const q_tile = reinterpret_cast<T*>(memory);
   T* const k_tiles = q_tile + kQueries * kWidth;
@@ -26,8 +38,8 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t d = static_cast<std::int64_t>(heads) * hd;
   const T* const q = qkv + b * length * 3 * d + h * hd;
   const int lane = static_cast<int>(threadIdx.x % 32);
-  const int warp = static_cast<int>(threadIdx.x / 32);
-  const int row = q_first + warp * 16 + lane / 4;  // and row + 8
+  const int warp_first = q_first + static_cast<int>(threadIdx.x / 32) * 16 * kTiles;
+  const int row = warp_first + lane / 4;  // and + 8, and + 16 for each further tile
 
   load_tile<T, kWidth, kQueries, kThreads>(q_tile, q, 3 * d, q_first, length, hd, vectors);
   load_tile<T, kWidth, kKeys, kThreads>(k_tiles, q + d, 3 * d, 0, length, hd, vectors);
@@ -35,10 +47,12 @@ __global__ void __launch_bounds__(kThreads)
   commit_copies();
 
   constexpr int kSteps = kWidth / 16;
-  std::uint32_t q_frag[kSteps][4];
-  float acc[kWidth / 8][4] = {};
-  float row_max[2] = {-INFINITY, -INFINITY};
-  float row_sum[2] = {0.0F, 0.0F};  // of this lane's columns
+  std::uint32_t q_frag[kTiles][kSteps][4];
+  float acc[kTiles][kWidth / 8][4] = {};
+  float row_max[kTiles][2];
+  float row_sum[kTiles][2] = {};  // of this lane's columns
+#pragma unroll
+  for (int m = 0; m < kTiles; ++m) row_max[m][0] = row_max[m][1] = -INFINITY;
   const float scale2 = scale * kLog2E;
 
   const int last = min(q_first + kQueries, length) - 1;
@@ -49,7 +63,10 @@ __global__ void __launch_bounds__(kThreads)
     if (tile == 0) {
       const std::uint32_t base = shared_address(q_tile);
 #pragma unroll
-      for (int k = 0; k < kSteps; ++k) Tile<kWidth>::load_a(q_frag[k], base, warp * 16, k, lane);
+      for (int m = 0; m < kTiles; ++m)
+#pragma unroll
+        for (int k = 0; k < kSteps; ++k)
+          Tile<kWidth>::load_a(q_frag[m][k], base, warp_first - q_first + 16 * m, k, lane);
     }
     const int stage = tile & 1;
     if (tile + 1 < tiles) {
@@ -60,89 +77,108 @@ __global__ void __launch_bounds__(kThreads)
                                             vectors);
       commit_copies();
     }
+    if (tile * kKeys > warp_first + 16 * kTiles - 1) continue;  // nothing visible to this warp
     const std::uint32_t k_base = shared_address(k_tiles + stage * kKeys * kWidth);
     const std::uint32_t v_base = shared_address(v_tiles + stage * kKeys * kWidth);
 
-    float s[kKeys / 8][4] = {};
+    float s[kTiles][kKeys / 8][4] = {};
 #pragma unroll
     for (int k = 0; k < kSteps; ++k)
 #pragma unroll
       for (int n = 0; n < kKeys / 16; ++n) {
         std::uint32_t frag[4];
         Tile<kWidth>::load_b(frag, k_base, n * 16, k, lane);
-        mma<T>(s[2 * n], q_frag[k], frag[0], frag[1]);
-        mma<T>(s[2 * n + 1], q_frag[k], frag[2], frag[3]);
-      }
-    const int key = tile * kKeys + lane % 4 * 2;  // of s[n][0]: + 8 n
-    if (tile * kKeys + kKeys - 1 > q_first + warp * 16) {
 #pragma unroll
-      for (int n = 0; n < kKeys / 8; ++n)
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-          if (key + 8 * n + (i & 1) > row + (i >> 1) * 8) s[n][i] = -INFINITY;
-    }
-#pragma unroll
-    for (int side = 0; side < 2; ++side) {
-      float max = row_max[side];
-#pragma unroll
-      for (int n = 0; n < kKeys / 8; ++n) max = fmaxf(max, fmaxf(s[n][2 * side], s[n][2 * side + 1]));
-      max = fmaxf(max, __shfl_xor_sync(0xffffffffU, max, 1));
-      max = fmaxf(max, __shfl_xor_sync(0xffffffffU, max, 2));
-      // Key 0 is visible to every row, so the maximum is finite from the first tile on.
-      const float shrink = exp2_fast((row_max[side] - max) * scale2);
-      const float offset = max * scale2;
-      float sum = 0.0F;
-#pragma unroll
-      for (int n = 0; n < kKeys / 8; ++n)
-#pragma unroll
-        for (int i = 2 * side; i < 2 * side + 2; ++i) {
-          s[n][i] = exp2_fast(fmaf(s[n][i], scale2, -offset));
-          sum += s[n][i];
+        for (int m = 0; m < kTiles; ++m) {
+          mma<T>(s[m][2 * n], q_frag[m][k], frag[0], frag[1]);
+          mma<T>(s[m][2 * n + 1], q_frag[m][k], frag[2], frag[3]);
         }
-      row_max[side] = max;
-      row_sum[side] = row_sum[side] * shrink + sum;
-#pragma unroll
-      for (int n = 0; n < kWidth / 8; ++n) {
-        acc[n][2 * side] *= shrink;
-        acc[n][2 * side + 1] *= shrink;
       }
+    if (tile * kKeys + kKeys - 1 > warp_first) {
+      const int key = tile * kKeys + lane % 4 * 2;  // of s[m][n][0]: + 8 n
+#pragma unroll
+      for (int m = 0; m < kTiles; ++m)
+#pragma unroll
+        for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            if (key + 8 * n + (i & 1) > row + 16 * m + (i >> 1) * 8) s[m][n][i] = -INFINITY;
     }
+#pragma unroll
+    for (int m = 0; m < kTiles; ++m)
+#pragma unroll
+      for (int side = 0; side < 2; ++side) {
+        float max = row_max[m][side];
+#pragma unroll
+        for (int n = 0; n < kKeys / 8; ++n) max = fmaxf(max, fmaxf(s[m][n][2 * side], s[m][n][2 * side + 1]));
+        max = fmaxf(max, __shfl_xor_sync(0xffffffffU, max, 1));
+        max = fmaxf(max, __shfl_xor_sync(0xffffffffU, max, 2));
+        // Key 0 is visible to every row, so the maximum is finite from the first tile on.
+        const float shrink = exp2_fast((row_max[m][side] - max) * scale2);
+        const float offset = max * scale2;
+        float sum = 0.0F;
+#pragma unroll
+        for (int n = 0; n < kKeys / 8; ++n)
+#pragma unroll
+          for (int i = 2 * side; i < 2 * side + 2; ++i) {
+            s[m][n][i] = exp2_fast(fmaf(s[m][n][i], scale2, -offset));
+            sum += s[m][n][i];
+          }
+        row_max[m][side] = max;
+        row_sum[m][side] = row_sum[m][side] * shrink + sum;
+#pragma unroll
+        for (int n = 0; n < kWidth / 8; ++n) {
+          acc[m][n][2 * side] *= shrink;
+          acc[m][n][2 * side + 1] *= shrink;
+        }
+      }
 #pragma unroll
     for (int k = 0; k < kKeys / 16; ++k) {
-      const std::uint32_t p[4] = {pack<T>(s[2 * k][0], s[2 * k][1]), pack<T>(s[2 * k][2], s[2 * k][3]),
-                                  pack<T>(s[2 * k + 1][0], s[2 * k + 1][1]),
-                                  pack<T>(s[2 * k + 1][2], s[2 * k + 1][3])};
+      std::uint32_t p[kTiles][4];
+#pragma unroll
+      for (int m = 0; m < kTiles; ++m) {
+        p[m][0] = pack<T>(s[m][2 * k][0], s[m][2 * k][1]);
+        p[m][1] = pack<T>(s[m][2 * k][2], s[m][2 * k][3]);
+        p[m][2] = pack<T>(s[m][2 * k + 1][0], s[m][2 * k + 1][1]);
+        p[m][3] = pack<T>(s[m][2 * k + 1][2], s[m][2 * k + 1][3]);
+      }
 #pragma unroll
       for (int n = 0; n < kWidth / 16; ++n) {
         std::uint32_t frag[4];
         Tile<kWidth>::load_b_rows(frag, v_base, k, n, lane);
-        mma<T>(acc[2 * n], p, frag[0], frag[1]);
-        mma<T>(acc[2 * n + 1], p, frag[2], frag[3]);
+#pragma unroll
+        for (int m = 0; m < kTiles; ++m) {
+          mma<T>(acc[m][2 * n], p[m], frag[0], frag[1]);
+          mma<T>(acc[m][2 * n + 1], p[m], frag[2], frag[3]);
+        }
       }
     }
   }
 
 #pragma unroll
-  for (int side = 0; side < 2; ++side) {
-    float sum = row_sum[side];
-    sum += __shfl_xor_sync(0xffffffffU, sum, 1);
-    sum += __shfl_xor_sync(0xffffffffU, sum, 2);
-    const int t = row + 8 * side;
-    if (t >= length) continue;
-    const float inverse = 1.0F / sum;
-    if (lane % 4 == 0) lse[(b * heads + h) * length + t] = row_max[side] * scale + logf(sum);
-    T* const to = out + (b * length + t) * d + h * hd;
+  for (int m = 0; m < kTiles; ++m)
 #pragma unroll
-    for (int n = 0; n < kWidth / 8; ++n)
-      store_pair<T>(to, 8 * n + lane % 4 * 2, hd, acc[n][2 * side] * inverse, acc[n][2 * side + 1] * inverse,
-                    vectors);
-  }
+    for (int side = 0; side < 2; ++side) {
+      float sum = row_sum[m][side];
+      sum += __shfl_xor_sync(0xffffffffU, sum, 1);
+      sum += __shfl_xor_sync(0xffffffffU, sum, 2);
+      const int t = row + 16 * m + 8 * side;
+      if (t >= length) continue;
+      const float inverse = 1.0F / sum;
+      if (lane % 4 == 0) lse[(b * heads + h) * length + t] = row_max[m][side] * scale + logf(sum);
+      T* const to = out + (b * length + t) * d + h * hd;
+#pragma unroll
+      for (int n = 0; n < kWidth / 8; ++n)
+        store_pair<T>(to, 8 * n + lane % 4 * 2, hd, acc[m][n][2 * side] * inverse,
+                      acc[m][n][2 * side + 1] * inverse, vectors);
+    }
 }
 
 template <typename T, int kWidth>
 void launch(T* out, float* lse, const T* qkv, const AttentionShape& shape, bool vectors,
             cudaStream_t stream) {
-  constexpr int kBytes = (kQueries + 4 * kKeys) * kWidth * static_cast<int>(sizeof(T));
+  constexpr int kQueries = Config<kWidth>::kQueries;
+  constexpr int kBytes = (kQueries + 4 * Config<kWidth>::kKeys) * kWidth * static_cast<int>(sizeof(T));
   if (kBytes > 48 << 10)
     ANDREA_CUDA_CHECK(
         cudaFuncSetAttribute(k_forward<T, kWidth>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));

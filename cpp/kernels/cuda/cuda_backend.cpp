@@ -13,7 +13,9 @@ std::string cuda_unavailable_reason() { return cuda::device_unavailable_reason()
 
 Backend make_cuda_backend(const BackendRequest& request) {
   if (request.precision == Precision::kFp8)
-    throw ConfigError("precision \"fp8\": the CUDA back end has no FP8 kernels yet; use fp16 or bf16");
+    throw ConfigError(
+        "precision \"fp8\": the CUDA back end has no FP8 kernels "
+        "yet; use fp16 or bf16");
   auto device = std::make_unique<cuda::CudaDevice>(request.precision, request.allow_tf32);
   Backend backend;
   switch (request.precision) {

@@ -69,12 +69,14 @@ class Layout {
 
 struct GemmTable::Key {
   GemmKind kind;
+  Epilogue epilogue;
   std::int64_t m, n, k;
   bool addend;
   std::uint32_t align_out, align_a, align_b;
   bool operator<(const Key& other) const {
     const auto all = [](const Key& key) {
-      return std::tie(key.kind, key.m, key.n, key.k, key.addend, key.align_out, key.align_a, key.align_b);
+      return std::tie(key.kind, key.epilogue, key.m, key.n, key.k, key.addend, key.align_out, key.align_a,
+                      key.align_b);
     };
     return all(*this) < all(other);
   }
@@ -101,8 +103,8 @@ GemmTable::GemmTable(Precision precision, bool allow_tf32) : precision_(precisio
 
 GemmTable::~GemmTable() { lt_library().destroy(static_cast<cublasLtHandle_t>(handle_)); }
 
-const GemmTable::Plan& GemmTable::resolve(const Key& key) {
-  if (const auto found = plans_.find(key); found != plans_.end()) return *found->second;
+const GemmTable::Plan* GemmTable::resolve(const Key& key, const void* aux) {
+  if (const auto found = plans_.find(key); found != plans_.end()) return found->second.get();
   const LtLibrary& lt = lt_library();
   const Types types = types_of(precision_, allow_tf32_, key.kind);
   auto plan = std::make_unique<Plan>();
@@ -115,6 +117,12 @@ const GemmTable::Plan& GemmTable::resolve(const Key& key) {
   plan->b = op_b == CUBLAS_OP_T ? Layout(types.in, key.k, key.n) : Layout(types.in, key.n, key.k);
   plan->a = op_a == CUBLAS_OP_T ? Layout(types.in, key.m, key.k) : Layout(types.in, key.k, key.m);
   plan->out = Layout(types.out, key.n, key.m);
+  if (key.epilogue != Epilogue::kNone) {
+    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DGELU;
+    ANDREA_CUDA_CHECK(lt.desc_set(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
+    ANDREA_CUDA_CHECK(lt.desc_set(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &key.n, sizeof key.n));
+    ANDREA_CUDA_CHECK(lt.desc_set(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux, sizeof aux));
+  }
 
   cublasLtMatmulPreference_t preference = nullptr;
   ANDREA_CUDA_CHECK(lt.preference_create(&preference));
@@ -124,7 +132,7 @@ const GemmTable::Plan& GemmTable::resolve(const Key& key) {
   const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
     ANDREA_CUDA_CHECK(lt.preference_set(preference, attribute, &value, sizeof value));
   };
-  const std::size_t workspace = kGemmWorkspaceBytes;
+  const std::size_t workspace = workspace_bytes(key.kind);
   // Split sums go through the workspace in float32 and are added in a second, ordered stage.
   const std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace);
@@ -137,13 +145,19 @@ const GemmTable::Plan& GemmTable::resolve(const Key& key) {
   constexpr int kCandidates = 16;
   cublasLtMatmulHeuristicResult_t results[kCandidates] = {};
   int found = 0;
-  ANDREA_CUDA_CHECK(lt.get_heuristic(static_cast<cublasLtHandle_t>(handle_), plan->desc, plan->b.get(),
-                                     plan->a.get(), plan->out.get(), plan->out.get(), preference, kCandidates,
-                                     results, &found));
+  const cublasStatus_t asked =
+      lt.get_heuristic(static_cast<cublasLtHandle_t>(handle_), plan->desc, plan->b.get(), plan->a.get(),
+                       plan->out.get(), plan->out.get(), preference, kCandidates, results, &found);
+  if (asked == CUBLAS_STATUS_NOT_SUPPORTED)
+    found = 0;
+  else
+    ANDREA_CUDA_CHECK(asked);
   const char* kinds[] = {"x W^T", "dy W", "dy^T x"};
+  const char* epilogues[] = {"", " gelu'"};
   const std::string shape = std::string("gemm ") + kinds[static_cast<int>(key.kind)] + "  " +
                             std::to_string(key.m) + " x " + std::to_string(key.n) + " x " +
-                            std::to_string(key.k) + (key.addend ? " + C" : "");
+                            std::to_string(key.k) + (key.addend ? " + C" : "") +
+                            epilogues[static_cast<int>(key.epilogue)];
   for (int i = 0; i < found; ++i) {
     const cublasLtMatmulHeuristicResult_t& result = results[i];
     if (result.state != CUBLAS_STATUS_SUCCESS || result.workspaceSize > workspace) continue;
@@ -156,8 +170,9 @@ const GemmTable::Plan& GemmTable::resolve(const Key& key) {
         " stages " + std::to_string(algo_value<std::uint32_t>(result.algo, CUBLASLT_ALGO_CONFIG_STAGES_ID)) +
         " split-K " + std::to_string(algo_value<std::int32_t>(result.algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM)) +
         " reduction " + std::to_string(scheme) + " workspace " + std::to_string(result.workspaceSize);
-    return *plans_.emplace(key, std::move(plan)).first->second;
+    return plans_.emplace(key, std::move(plan)).first->second.get();
   }
+  if (key.epilogue != Epilogue::kNone) return plans_.emplace(key, nullptr).first->second.get();
   throw DeviceError("cuBLASLt " + version() + " has no deterministic algorithm for " + shape + " in " +
                     (precision_ == Precision::kFp32   ? "fp32"
                      : precision_ == Precision::kFp16 ? "fp16"
@@ -165,23 +180,42 @@ const GemmTable::Plan& GemmTable::resolve(const Key& key) {
                     " on this GPU; sizes that are multiples of 8 are always supported");
 }
 
-void GemmTable::multiply(GemmKind kind, void* out, const void* a, const void* b, const void* addend,
-                         std::int64_t m, std::int64_t n, std::int64_t k, void* workspace,
-                         cudaStream_t stream) {
-  const std::uint32_t align_out = std::min(alignment_of(out), alignment_of(addend));
-  const Plan& plan =
-      resolve(Key{kind, m, n, k, addend != nullptr, align_out, alignment_of(a), alignment_of(b)});
+void GemmTable::run(const Plan& plan, std::size_t workspace_size, void* out, const void* a, const void* b,
+                    const void* addend, void* workspace, cudaStream_t stream) {
   const float alpha = 1.0F;
   const float beta = addend != nullptr ? 1.0F : 0.0F;
   const void* c = addend != nullptr ? addend : out;
   ANDREA_CUDA_CHECK(lt_library().matmul(static_cast<cublasLtHandle_t>(handle_), plan.desc, &alpha, b,
                                         plan.b.get(), a, plan.a.get(), &beta, c, plan.out.get(), out,
-                                        plan.out.get(), &plan.algo, workspace, kGemmWorkspaceBytes, stream));
+                                        plan.out.get(), &plan.algo, workspace, workspace_size, stream));
+}
+
+void GemmTable::multiply(GemmKind kind, void* out, const void* a, const void* b, const void* addend,
+                         std::int64_t m, std::int64_t n, std::int64_t k, void* workspace,
+                         cudaStream_t stream) {
+  const std::uint32_t align_out = std::min(alignment_of(out), alignment_of(addend));
+  const Key key{kind,           Epilogue::kNone, m, n, k, addend != nullptr, align_out, alignment_of(a),
+                alignment_of(b)};
+  run(*resolve(key, nullptr), workspace_bytes(kind), out, a, b, addend, workspace, stream);
+}
+
+bool GemmTable::multiply_with(Epilogue epilogue, const void* aux, GemmKind kind, void* out, const void* a,
+                              const void* b, std::int64_t m, std::int64_t n, std::int64_t k, void* workspace,
+                              cudaStream_t stream) {
+  const std::uint32_t align_out = std::min(alignment_of(out), alignment_of(aux));
+  const Plan* plan =
+      resolve(Key{kind, epilogue, m, n, k, false, align_out, alignment_of(a), alignment_of(b)}, aux);
+  if (plan == nullptr) return false;
+  ANDREA_CUDA_CHECK(
+      lt_library().desc_set(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux, sizeof aux));
+  run(*plan, workspace_bytes(kind), out, a, b, nullptr, workspace, stream);
+  return true;
 }
 
 std::vector<std::string> GemmTable::lines() const {
   std::vector<std::string> all;
-  for (const auto& entry : plans_) all.push_back(entry.second->line);
+  for (const auto& entry : plans_)
+    if (entry.second != nullptr) all.push_back(entry.second->line);
   return all;
 }
 

@@ -3,7 +3,7 @@
 //   dx = rstd (g - mean(g) - n mean(g n)),  dgamma = sum over rows of dy n,  dbeta = sum over rows of dy.
 // Saved: mean and rstd, float32 [rows]. The variance is taken around the mean in a second pass over
 // registers, so that large means do not cost accuracy.
-// A team of 1, 2, 4 or 8 warps holds a row in registers (24 elements a lane). Backward, each block adds
+// A team of 1, 2, 4 or 8 warps holds a row in registers (16 elements a lane). Backward, each block adds
 // dgamma and dbeta over its own fixed rows in registers, and k_finish adds the blocks in order:
 // deterministic. Memory-bound: forward 2, backward 3 (4 with add_to_dx) passes over rows * d elements.
 #include "engine/errors.h"
@@ -16,7 +16,7 @@ namespace andrea::cuda {
 namespace {
 
 constexpr float kEps = 1e-5F;
-constexpr int kPerLane = 24;           // elements of a row that one lane holds
+constexpr int kPerLane = 16;           // elements of a row that one lane holds
 constexpr int kWarps = 8;              // a block
 constexpr std::int64_t kBlocks = 264;  // of the backward pass: fixed, so that sums do not depend on the GPU
 constexpr std::int64_t kMaxWidth = 32 * kPerLane * kWarps;
@@ -28,11 +28,28 @@ __device__ __forceinline__ float team_sum(float x, float* shared) {
   if (Team == 1) return x;
   const unsigned warp = threadIdx.x / 32;
   if (threadIdx.x % 32 == 0) shared[warp] = x;
-  __syncthreads();
+  // A barrier of the team's own (0 is __syncthreads): teams need not wait for each other.
+  asm volatile("bar.sync %0, %1;" ::"r"(1 + warp / Team), "n"(32 * Team) : "memory");
   float sum = 0.0F;
 #pragma unroll
   for (unsigned w = 0; w < Team; ++w) sum += shared[warp / Team * Team + w];
   return sum;
+}
+
+template <int N>
+__device__ __forceinline__ void load_parameters(float (&out)[N], const float* from) {
+  if constexpr (N == 1) {
+    out[0] = __ldg(from);
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; i += 4) {
+      const float4 four = __ldg(reinterpret_cast<const float4*>(from + i));
+      out[i] = four.x;
+      out[i + 1] = four.y;
+      out[i + 2] = four.z;
+      out[i + 3] = four.w;
+    }
+  }
 }
 
 template <typename T, int N, int Team>
@@ -43,7 +60,7 @@ __global__ void __launch_bounds__(32 * kWarps)
   const int lane = static_cast<int>(threadIdx.x % (32 * Team));
   const std::int64_t row =
       static_cast<std::int64_t>(blockIdx.x) * (kWarps / Team) + threadIdx.x / (32 * Team);
-  const bool inside = row < rows;  // whole teams: barriers are still reached by all
+  const bool inside = row < rows;  // the same for a whole team
   constexpr int kSteps = kPerLane / N;
   float v[kSteps][N];
   float sum = 0.0F;
@@ -76,9 +93,12 @@ __global__ void __launch_bounds__(32 * kWarps)
   for (int s = 0; s < kSteps; ++s) {
     const int column = (s * 32 * Team + lane) * N;
     if (column < d) {
+      float scale[N];
+      float shift[N];
+      load_parameters<N>(scale, gamma + column);
+      load_parameters<N>(shift, beta + column);
 #pragma unroll
-      for (int i = 0; i < N; ++i)
-        v[s][i] = (v[s][i] - mu) * r * __ldg(gamma + column + i) + __ldg(beta + column + i);
+      for (int i = 0; i < N; ++i) v[s][i] = (v[s][i] - mu) * r * scale[i] + shift[i];
       store_floats<N>(y + row * d + column, v[s]);
     }
   }
@@ -86,7 +106,7 @@ __global__ void __launch_bounds__(32 * kWarps)
 
 // partials [kBlocks, 2, d]: sums of dy n and of dy over the rows of a block.
 template <typename T, int N, int Team>
-__global__ void __launch_bounds__(32 * kWarps)
+__global__ void __launch_bounds__(32 * kWarps, N == 1 ? 1 : 2)
     k_backward(T* dx, float* partials, const T* dy, const T* x, const float* gamma, const float* mean,
                const float* rstd, std::int64_t rows, int d, bool add_to_dx) {
   __shared__ float shared[2][2][kWarps];
@@ -94,34 +114,52 @@ __global__ void __launch_bounds__(32 * kWarps)
   constexpr int kTeams = kWarps / Team;
   const int lane = static_cast<int>(threadIdx.x % (32 * Team));
   const int team = static_cast<int>(threadIdx.x / (32 * Team));
+  // Rows of 16-bit elements are loaded one turn ahead: the next row's loads overlap this one's sums.
+  constexpr bool kAhead = sizeof(T) == 2;
+  struct Row {
+    Pack<T, N> x[kSteps], dy[kSteps], dx[kSteps];
+    float mean, rstd;
+  };
+  const auto load = [&](Row& to, std::int64_t row) {
+    if (row >= rows) return;
+    to.mean = mean[row];
+    to.rstd = rstd[row];
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+      const int column = (s * 32 * Team + lane) * N;
+      if (column >= d) continue;
+      const std::int64_t at = row * d + column;
+      to.x[s] = *reinterpret_cast<const Pack<T, N>*>(x + at);
+      to.dy[s] = *reinterpret_cast<const Pack<T, N>*>(dy + at);
+      if (add_to_dx) to.dx[s] = *reinterpret_cast<const Pack<T, N>*>(dx + at);
+    }
+  };
   float dgamma[kSteps][N] = {};
   float dbeta[kSteps][N] = {};
   int turn = 0;
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kTeams;
-  for (std::int64_t base = static_cast<std::int64_t>(blockIdx.x) * kTeams; base < rows; base += stride) {
-    const std::int64_t row = base + team;
-    const bool inside = row < rows;
-    const float mu = inside ? mean[row] : 0.0F;
-    const float r = inside ? rstd[row] : 0.0F;
-    float n[kSteps][N];
-    float g[kSteps][N];
+  Row now;
+  std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kTeams + team;
+  load(now, row);
+  for (; row < rows; row += stride) {
+    Row next;
+    if (kAhead) load(next, row + stride);
     float sum_g = 0.0F;
     float sum_gn = 0.0F;
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
       const int column = (s * 32 * Team + lane) * N;
-      if (inside && column < d) {
-        load_floats<N>(n[s], x + row * d + column);
-        load_floats<N>(g[s], dy + row * d + column);
+      if (column >= d) continue;
+      float scale[N];
+      load_parameters<N>(scale, gamma + column);
 #pragma unroll
-        for (int i = 0; i < N; ++i) {
-          n[s][i] = (n[s][i] - mu) * r;
-          dgamma[s][i] += g[s][i] * n[s][i];
-          dbeta[s][i] += g[s][i];
-          g[s][i] *= __ldg(gamma + column + i);
-          sum_g += g[s][i];
-          sum_gn += g[s][i] * n[s][i];
-        }
+      for (int i = 0; i < N; ++i) {
+        const float n = (to_float(now.x[s].v[i]) - now.mean) * now.rstd;
+        const float dy_i = to_float(now.dy[s].v[i]);
+        dgamma[s][i] += dy_i * n;
+        dbeta[s][i] += dy_i;
+        sum_g += dy_i * scale[i];
+        sum_gn += dy_i * scale[i] * n;
       }
     }
     const float mean_g = team_sum<Team>(sum_g, shared[turn][0]) / static_cast<float>(d);
@@ -130,14 +168,22 @@ __global__ void __launch_bounds__(32 * kWarps)
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
       const int column = (s * 32 * Team + lane) * N;
-      if (inside && column < d) {
-        float out[N] = {};
-        if (add_to_dx) load_floats<N>(out, dx + row * d + column);
+      if (column >= d) continue;
+      float scale[N];
+      load_parameters<N>(scale, gamma + column);
+      float out[N];
 #pragma unroll
-        for (int i = 0; i < N; ++i) out[i] += r * (g[s][i] - mean_g - n[s][i] * mean_gn);
-        store_floats<N>(dx + row * d + column, out);
+      for (int i = 0; i < N; ++i) {
+        const float n = (to_float(now.x[s].v[i]) - now.mean) * now.rstd;
+        const float own = now.rstd * (to_float(now.dy[s].v[i]) * scale[i] - mean_g - n * mean_gn);
+        out[i] = add_to_dx ? to_float(now.dx[s].v[i]) + own : own;
       }
+      store_floats<N>(dx + row * d + column, out);
     }
+    if (kAhead)
+      now = next;
+    else
+      load(now, row + stride);
   }
   // The teams of the block, in order, by way of shared memory.
   __shared__ float columns[32 * kPerLane * kWarps];
@@ -210,8 +256,9 @@ std::size_t layernorm_bwd_scratch(std::int64_t d) { return static_cast<std::size
 template <typename T>
 void CudaOps<T>::k_layernorm_fwd(act_t* y, float* mean, float* rstd, const act_t* x, const float* gamma,
                                  const float* beta, std::int64_t rows, std::int64_t d) {
+  settle(y, rows * d);
   if (rows == 0) return;
-  choose<T>(d, aligned16(y, x), [&](auto team, auto vec) {
+  choose<T>(d, aligned16(y, x, gamma, beta), [&](auto team, auto vec) {
     constexpr int kTeam = decltype(team)::value;
     constexpr int kN = decltype(vec)::value;
     k_forward<T, kN, kTeam><<<blocks_for(rows, kWarps / kTeam), 32 * kWarps, 0, stream_>>>(
@@ -224,10 +271,11 @@ template <typename T>
 void CudaOps<T>::k_layernorm_bwd(act_t* dx, float* dgamma, float* dbeta, const act_t* dy, const act_t* x,
                                  const float* gamma, const float* mean, const float* rstd, std::int64_t rows,
                                  std::int64_t d, bool add_to_dx, bool accumulate) {
+  settle(dx, rows * d);
   if (rows == 0) return;
   auto* const partials = static_cast<float*>(scratch(layernorm_bwd_scratch(d)));
   std::int64_t blocks = 0;
-  choose<T>(d, aligned16(dx, dy, x), [&](auto team, auto vec) {
+  choose<T>(d, aligned16(dx, dy, x, gamma), [&](auto team, auto vec) {
     constexpr int kTeam = decltype(team)::value;
     constexpr int kN = decltype(vec)::value;
     const std::int64_t wanted = (rows + kWarps / kTeam - 1) / (kWarps / kTeam);

@@ -1,9 +1,12 @@
 // k_loss_fwd / k_loss_bwd / k_loss_fwd_bwd: cross entropy over V of Vp columns, in nats.
 //   loss = log(sum_v exp(x_v)) - x_target,   dx_v = (exp(x_v - log-sum-exp) - [v = target]) scale loss_scale.
-// Columns V..Vp-1 are padding: outside the sum, gradient exactly zero. Nothing is saved: the fused form reads
-// the row of logits twice (the second time from cache) and leaves the gradient in its place.
-// One block a row; each thread keeps a running maximum and sum, which are then combined in a fixed tree:
-// deterministic. rows * Vp elements read and written once from memory.
+// Columns V..Vp-1 are padding: outside the sum, gradient exactly zero. Nothing is saved: the fused form
+// leaves the gradient in the logits' place. One block a row. Rows that fit are held in registers, so that
+// memory is read once and each exponential is taken once; longer rows are read twice, the second time from
+// cache. Maximum and sum are combined in a fixed tree: deterministic. rows * Vp elements read and written
+// once.
+#include <type_traits>
+
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/reduce.cuh"
@@ -58,6 +61,60 @@ __device__ float row_log_sum_exp(const T* row, std::int64_t V, MaxSum* shared) {
   return all.max + logf(all.sum);
 }
 
+// The same with the row in registers: kThreads_ * kSteps * N >= Vp.
+template <typename T, int N, int kThreads_, int kSteps>
+__global__ void __launch_bounds__(kThreads_)
+    k_loss_registers(float* losses, T* dlogits, const T* logits, const std::int32_t* targets, float scale,
+                     const StepStatus* status, int V, int Vp) {
+  constexpr int kRowWarps = kThreads_ / 32;
+  __shared__ float maxima[kRowWarps];
+  __shared__ float sums[kRowWarps];
+  const std::int64_t row = blockIdx.x;
+  const T* const in = logits + row * Vp;
+  float x[kSteps][N];
+  float max = -INFINITY;
+#pragma unroll
+  for (int s = 0; s < kSteps; ++s) {
+    const int at = (s * kThreads_ + static_cast<int>(threadIdx.x)) * N;
+    if (at < V) load_floats<N>(x[s], in + at);
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      if (at + i >= V) x[s][i] = -INFINITY;
+      max = fmaxf(max, x[s][i]);
+    }
+  }
+  const int target = targets[row];
+  const float target_logit = to_float(in[target]);  // every thread reads it before any overwrites it
+  max = warp_max(max);
+  if (threadIdx.x % 32 == 0) maxima[threadIdx.x / 32] = max;
+  __syncthreads();
+  max = maxima[0];
+#pragma unroll
+  for (int w = 1; w < kRowWarps; ++w) max = fmaxf(max, maxima[w]);
+  float sum = 0.0F;
+#pragma unroll
+  for (int s = 0; s < kSteps; ++s)
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      x[s][i] = __expf(x[s][i] - max);
+      sum += x[s][i];
+    }
+  sum = block_sum<kRowWarps>(sum, sums);
+  if (losses != nullptr && threadIdx.x == 0) losses[row] = max + logf(sum) - target_logit;
+  if (dlogits == nullptr) return;
+  const float factor = scale * status->loss_scale;
+  const float inverse = factor / sum;
+  T* const out = dlogits + row * Vp;
+#pragma unroll
+  for (int s = 0; s < kSteps; ++s) {
+    const int at = (s * kThreads_ + static_cast<int>(threadIdx.x)) * N;
+    if (at >= Vp) break;
+#pragma unroll
+    for (int i = 0; i < N; ++i) x[s][i] = x[s][i] * inverse - (at + i == target ? factor : 0.0F);
+    store_floats<N>(out + at, x[s]);
+  }
+}
+
 // Writes losses if not null, dlogits if not null (which may be logits).
 template <typename T, int N>
 __global__ void __launch_bounds__(kThreads)
@@ -91,7 +148,19 @@ void loss(float* losses, T* dlogits, const T* logits, const std::int32_t* target
   if (rows == 0) return;
   constexpr int kN = kVec<T>;
   const auto blocks = static_cast<unsigned>(rows);
-  if (Vp % kN == 0 && aligned16(dlogits, logits))
+  const bool vectors = Vp % kN == 0 && aligned16(dlogits, logits);
+  const auto in_registers = [&](auto threads, auto steps) {
+    constexpr int kRowThreads = decltype(threads)::value;
+    k_loss_registers<T, kN, kRowThreads, decltype(steps)::value><<<blocks, kRowThreads, 0, stream>>>(
+        losses, dlogits, logits, targets, scale, status, static_cast<int>(V), static_cast<int>(Vp));
+  };
+  if (vectors && Vp <= 256 * 3 * kN)
+    in_registers(std::integral_constant<int, 256>{}, std::integral_constant<int, 3>{});
+  else if (vectors && Vp <= 256 * 5 * kN)
+    in_registers(std::integral_constant<int, 256>{}, std::integral_constant<int, 5>{});
+  else if (vectors && Vp <= 512 * 5 * kN)
+    in_registers(std::integral_constant<int, 512>{}, std::integral_constant<int, 5>{});
+  else if (vectors)
     k_loss<T, kN><<<blocks, kThreads, 0, stream>>>(losses, dlogits, logits, targets, scale, status, V, Vp);
   else
     k_loss<T, 1><<<blocks, kThreads, 0, stream>>>(losses, dlogits, logits, targets, scale, status, V, Vp);
@@ -119,6 +188,7 @@ void CudaOps<T>::k_loss_fwd(float* losses, const act_t* logits, const std::int32
 template <typename T>
 void CudaOps<T>::k_loss_bwd(act_t* dlogits, const act_t* logits, const std::int32_t* targets, float scale,
                             const StepStatus* status, std::int64_t rows, std::int64_t V, std::int64_t Vp) {
+  settle(dlogits, rows * Vp);
   loss<T>(nullptr, typed(dlogits), typed(logits), targets, scale, status, rows, V, Vp, stream_);
 }
 
@@ -126,6 +196,7 @@ template <typename T>
 void CudaOps<T>::k_loss_fwd_bwd(float* losses, act_t* logits, const std::int32_t* targets, float scale,
                                 const StepStatus* status, std::int64_t rows, std::int64_t V,
                                 std::int64_t Vp) {
+  settle(logits, rows * Vp);
   loss<T>(losses, typed(logits), typed(logits), targets, scale, status, rows, V, Vp, stream_);
 }
 

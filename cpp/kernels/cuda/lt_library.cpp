@@ -72,7 +72,8 @@ LtLibrary open() {
     return lt;
   }
   throw DeviceError(std::string(kSoName) + " not found (tried " + tried + "): pip install nvidia-cublas" +
-                    ", or install the CUDA toolkit's cuBLAS, or set ANDREA_CUBLASLT to the file");
+                    ", or install the CUDA toolkit's cuBLAS, or set "
+                    "ANDREA_CUBLASLT to the file");
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // k_mlp_fwd / k_mlp_bwd: h = x W_1^T, g = gelu(h), out = residual + g W_2^T.
-// GELU in the tanh form: gelu(h) = h/2 (1 + tanh(u)), u = sqrt(2/pi) (h + 0.044715 h^3), hence
-//   gelu'(h) = (1 + tanh u)/2 + h/2 (1 - tanh^2 u) sqrt(2/pi) (1 + 3 * 0.044715 h^2).
+// GELU in the tanh form: gelu(h) = h/2 (1 + tanh u) = h s, s = 1 / (1 + exp(-2u)),
+//   u = sqrt(2/pi) (h + 0.044715 h^3), hence gelu'(h) = s + h s (1 - s) 2 sqrt(2/pi) (1 + 3 * 0.044715 h^2).
 // Saved: h, and g unless it is recomputed from h. Products take 16 rows d^2 operations forward and twice that
 // backward; the pointwise kernels move 4 d rows elements: two passes forward, three (four with g) backward.
 // Deterministic: pointwise kernels, and products from the GEMM table.
@@ -13,17 +13,16 @@ namespace {
 constexpr float kRootTwoOverPi = 0.79788456080286535588F;
 constexpr float kCubic = 0.044715F;
 
-// tanh(u) = 1 - 2 / (1 + exp(2u)): right for both signs, saturates cleanly, about 2 ulp.
-__device__ __forceinline__ float tanh_of(float u) { return 1.0F - __fdividef(2.0F, 1.0F + __expf(2.0F * u)); }
-
-// float32 keeps the accurate library function: its test compares with float64.
+// (1 + tanh u) / 2 is the logistic function of 2 u: no cancellation, whatever the sign of h.
 template <typename T>
-__device__ __forceinline__ float tanh_for(float u) {
-  return tanh_of(u);
+__device__ __forceinline__ float gate(float h) {
+  const float minus_2u = -2.0F * kRootTwoOverPi * h * (1.0F + kCubic * h * h);
+  return __fdividef(1.0F, 1.0F + __expf(minus_2u));
 }
+// float32 keeps the accurate library function: its test compares with float64.
 template <>
-__device__ __forceinline__ float tanh_for<float>(float u) {
-  return tanhf(u);
+__device__ __forceinline__ float gate<float>(float h) {
+  return 1.0F / (1.0F + expf(-2.0F * kRootTwoOverPi * h * (1.0F + kCubic * h * h)));
 }
 
 template <typename T>
@@ -35,10 +34,7 @@ struct Gelu {
     float x[N];
     load_floats<N>(x, h + at);
 #pragma unroll
-    for (int i = 0; i < N; ++i) {
-      const float t = tanh_for<T>(kRootTwoOverPi * (x[i] + kCubic * x[i] * x[i] * x[i]));
-      x[i] = 0.5F * x[i] * (1.0F + t);
-    }
+    for (int i = 0; i < N; ++i) x[i] *= gate<T>(x[i]);
     store_floats<N>(g + at, x);
   }
 };
@@ -60,11 +56,10 @@ struct GeluBackward {
     load_floats<N>(dy, dg + at);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      const float square = x[i] * x[i];
-      const float t = tanh_for<T>(kRootTwoOverPi * x[i] * (1.0F + kCubic * square));
-      const float slope = 0.5F * x[i] * (1.0F - t * t) * kRootTwoOverPi * (1.0F + 3.0F * kCubic * square);
-      y[i] = 0.5F * x[i] * (1.0F + t);
-      dy[i] *= 0.5F * (1.0F + t) + slope;
+      const float s = gate<T>(x[i]);
+      const float slope = 2.0F * kRootTwoOverPi * (1.0F + 3.0F * kCubic * x[i] * x[i]);
+      y[i] = x[i] * s;
+      dy[i] *= s + y[i] * (1.0F - s) * slope;
     }
     store_floats<N>(dh + at, dy);
     if (kWriteG) store_floats<N>(g + at, y);
@@ -76,6 +71,9 @@ struct GeluBackward {
 template <typename T>
 void CudaOps<T>::k_mlp_fwd(act_t* out, act_t* h, act_t* g, const act_t* x, const act_t* w_1, const act_t* w_2,
                            const act_t* residual, std::int64_t rows, std::int64_t d) {
+  settle(out, rows * d);
+  settle(h, rows * 4 * d);
+  settle(g, rows * 4 * d);
   product(GemmKind::kForward, h, x, w_1, nullptr, rows, 4 * d, d);
   launch_elementwise<kVec<T>>(Gelu<T>{typed(g), typed(h)}, rows * 4 * d, aligned16(g, h), stream_);
   product(GemmKind::kForward, out, g, w_2, residual, rows, d, 4 * d);
@@ -87,22 +85,30 @@ void CudaOps<T>::k_mlp_bwd(act_t* dx, float* dw_1, float* dw_2, act_t* dh, const
                            std::int64_t d, bool recompute_g, bool accumulate) {
   const std::int64_t n = rows * 4 * d;
   const bool aligned = aligned16(dh, h, g);
-  float* const add_to = accumulate ? dw_2 : nullptr;
+  settle(dx, rows * d);
+  settle(dh, n);
   if (recompute_g) {
     // g's memory takes dL/dg first; one pass then turns (dL/dg, h) into (gelu(h), dL/dh).
+    settle(g, n);
     product(GemmKind::kInput, g, dout, w_2, nullptr, rows, 4 * d, d);
     launch_elementwise<kVec<T>>(GeluBackward<T, true>{typed(dh), typed(g), typed(h), typed(g)}, n, aligned,
                                 stream_);
-    product(GemmKind::kWeight, dw_2, dout, g, add_to, d, 4 * d, rows);
+    weight_gradient(dw_2, dout, g, d, 4 * d, rows, accumulate);
   } else {
     // Once dW_2 has read g, its memory may take dL/dg where dh is h.
-    product(GemmKind::kWeight, dw_2, dout, g, add_to, d, 4 * d, rows);
+    weight_gradient(dw_2, dout, g, d, 4 * d, rows, accumulate);
     act_t* const dg = dh == h ? g : dh;
-    product(GemmKind::kInput, dg, dout, w_2, nullptr, rows, 4 * d, d);
-    launch_elementwise<kVec<T>>(GeluBackward<T, false>{typed(dh), typed(dg), typed(h), nullptr}, n, aligned,
-                                stream_);
+    settle(dg, n);
+    if (sizeof(T) == 2 && gemm_.multiply_with(Epilogue::kGeluBackward, h, GemmKind::kInput, dg, dout, w_2,
+                                              rows, 4 * d, d, scratch(kGemmWorkspaceBytes), stream_)) {
+      dh = dg;  // the product's epilogue has applied gelu'(h) already
+    } else {
+      product(GemmKind::kInput, dg, dout, w_2, nullptr, rows, 4 * d, d);
+      launch_elementwise<kVec<T>>(GeluBackward<T, false>{typed(dh), typed(dg), typed(h), nullptr}, n, aligned,
+                                  stream_);
+    }
   }
-  product(GemmKind::kWeight, dw_1, dh, x, accumulate ? dw_1 : nullptr, 4 * d, d, rows);
+  weight_gradient(dw_1, dh, x, 4 * d, d, rows, accumulate);
   product(GemmKind::kInput, dx, dh, w_1, nullptr, rows, d, 4 * d);
 }
 
