@@ -309,10 +309,9 @@ std::vector<std::int32_t> Engine::generate(const std::vector<std::int32_t>& prom
 std::vector<float> Engine::get_tensor(Model::Arena which, const std::string& name) {
   require_idle("parameters");
   const ParamSpec& spec = shape_.param(name);
-  std::vector<float> arena(static_cast<std::size_t>(shape_.arena_size));
-  model_->get_arena(which, arena.data());
-  const auto begin = arena.begin() + static_cast<std::ptrdiff_t>(spec.offset);
-  return {begin, begin + static_cast<std::ptrdiff_t>(spec.size())};
+  std::vector<float> values(static_cast<std::size_t>(spec.size()));
+  model_->get_arena(which, spec.offset, spec.size(), values.data());
+  return values;
 }
 
 std::vector<float> Engine::get_parameter(const std::string& name) {

@@ -150,14 +150,14 @@ void Model::set_arena(Arena which, const float* host) {
   }
 }
 
-void Model::get_arena(Arena which, float* host) {
-  const char* device = reinterpret_cast<const char*>(arena(which));
-  const std::int64_t bytes = shape_.arena_size * 4;
+void Model::get_arena(Arena which, std::int64_t begin, std::int64_t n, float* host) {
+  const char* device = reinterpret_cast<const char*>(arena(which) + begin);
+  const std::int64_t bytes = n * 4;
   for (std::int64_t done = 0; done < bytes; done += plan_.transfer_bytes) {
-    const auto n = static_cast<std::size_t>(std::min(plan_.transfer_bytes, bytes - done));
-    device_.download(transfer_, device + done, n);
+    const auto piece = static_cast<std::size_t>(std::min(plan_.transfer_bytes, bytes - done));
+    device_.download(transfer_, device + done, piece);
     device_.wait();
-    std::memcpy(reinterpret_cast<char*>(host) + done, transfer_, n);
+    std::memcpy(reinterpret_cast<char*>(host) + done, transfer_, piece);
   }
 }
 

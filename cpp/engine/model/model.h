@@ -27,7 +27,9 @@ class Model {
   /// Arenas of arena_size floats, through the host. Blocking.
   enum class Arena { kWeights, kGradients, kM, kV };
   void set_arena(Arena which, const float* host);
-  void get_arena(Arena which, float* host);
+  void get_arena(Arena which, float* host) { get_arena(which, 0, shape_.arena_size, host); }
+  /// Only the n floats from `begin` on.
+  void get_arena(Arena which, std::int64_t begin, std::int64_t n, float* host);
 
   /// Weights, m and v of this moment in arena layout, for a checkpoint. On the CPU they are the
   /// arenas themselves, which the next step changes; elsewhere a copy, valid after wait_snapshot(), until the
