@@ -90,7 +90,8 @@ std::string Experiment::effective_json() const {
                           {"discount", curriculum.discount},
                           {"epoch_penalty", curriculum.epoch_penalty},
                           {"reward", curriculum.reward},
-                          {"reward_unit", curriculum.reward_unit}};
+                          {"reward_unit", curriculum.reward_unit},
+                          {"reward_sign", curriculum.reward_sign}};
   object["samples"] = {{"sample_every", samples.every},      {"tokens", samples.tokens},
                        {"temperature", samples.temperature}, {"top_k", samples.top_k},
                        {"prompts", samples.prompts},         {"threshold", samples.threshold},

@@ -10,6 +10,8 @@
 #include <filesystem>
 #include <limits>
 #include <set>
+#include <sstream>
+#include <utility>
 
 #include "engine/config/fields.h"
 #include "engine/errors.h"
@@ -34,64 +36,31 @@ const std::vector<std::string> kPrecisions{"fp32", "fp16", "bf16", "fp8"};
 
 /// Where each key belongs, to help with one that stands in the wrong section.
 const std::vector<std::string>& all_keys() {
-  static const std::vector<std::string> keys{"name",
-                                             "model.d_model",
-                                             "model.n_head",
-                                             "model.n_layer",
-                                             "model.context",
-                                             "model.vocab_size",
-                                             "model.tie_embeddings",
-                                             "train.steps",
-                                             "train.batch_size",
-                                             "train.micro_batches",
-                                             "train.precision",
-                                             "train.allow_tf32",
-                                             "train.seed",
-                                             "train.clip_norm",
-                                             "train.max_skipped_steps",
-                                             "train.smma",
-                                             "train.lr",
-                                             "train.lr.peak",
-                                             "train.lr.min",
-                                             "train.lr.warmup_steps",
-                                             "train.adamw",
-                                             "train.adamw.beta1",
-                                             "train.adamw.beta2",
-                                             "train.adamw.eps",
-                                             "train.adamw.weight_decay",
-                                             "train.eval_every",
-                                             "train.eval_batches",
-                                             "data.tokenizer",
-                                             "data.sources",
-                                             "data.sources[].train",
-                                             "data.sources[].eval",
-                                             "data.sources[].floor",
-                                             "data.sources[].cap",
-                                             "data.sources[].weight",
-                                             "curriculum.policy",
-                                             "curriculum.ucb_c",
-                                             "curriculum.ema_alpha",
-                                             "curriculum.reward_scale",
-                                             "curriculum.background_weight",
-                                             "curriculum.phases",
-                                             "curriculum.phases[].dice",
-                                             "curriculum.curriculum_warmup_steps",
-                                             "curriculum.curriculum_warmup_sources",
-                                             "curriculum.discount",
-                                             "curriculum.epoch_penalty",
-                                             "curriculum.reward",
-                                             "curriculum.reward_unit",
-                                             "samples.sample_every",
-                                             "samples.tokens",
-                                             "samples.temperature",
-                                             "samples.top_k",
-                                             "samples.prompts",
-                                             "samples.threshold",
-                                             "samples.patience",
-                                             "checkpoint.every",
-                                             "checkpoint.min_seconds",
-                                             "checkpoint.keep_last",
-                                             "checkpoint.keep_every"};
+  static const std::vector<std::pair<std::string, std::string>> sections{
+      {"", "name"},
+      {"model", "d_model n_head n_layer context vocab_size tie_embeddings"},
+      {"train",
+       "steps batch_size micro_batches precision allow_tf32 seed clip_norm max_skipped_steps smma lr adamw "
+       "eval_every eval_batches"},
+      {"train.lr", "peak min warmup_steps"},
+      {"train.adamw", "beta1 beta2 eps weight_decay"},
+      {"data", "tokenizer sources"},
+      {"data.sources[]", "train eval floor cap weight"},
+      {"curriculum",
+       "policy ucb_c ema_alpha reward_scale background_weight phases curriculum_warmup_steps "
+       "curriculum_warmup_sources discount epoch_penalty reward reward_unit reward_sign"},
+      {"curriculum.phases[]", "dice"},
+      {"samples", "sample_every tokens temperature top_k prompts threshold patience"},
+      {"checkpoint", "every min_seconds keep_last keep_every"},
+  };
+  static const std::vector<std::string> keys = [] {
+    std::vector<std::string> paths;
+    for (const auto& [section, names] : sections) {
+      std::istringstream words(names);
+      for (std::string name; words >> name;) paths.push_back(section.empty() ? name : section + "." + name);
+    }
+    return paths;
+  }();
   return keys;
 }
 
@@ -268,6 +237,7 @@ void read_curriculum(const Json* object, CurriculumConfig* curriculum, Faults* f
   fields.choice("epoch_penalty", &curriculum->epoch_penalty, {"reciprocal", "exponential"});
   fields.choice("reward", &curriculum->reward, {"row", "phase_mean"});
   fields.choice("reward_unit", &curriculum->reward_unit, {"token", "byte"});
+  fields.choice("reward_sign", &curriculum->reward_sign, {"gain", "change"});
   fields.finish(all_keys());
 }
 

@@ -83,6 +83,7 @@ struct CurriculumConfig {
   std::string epoch_penalty = "reciprocal";  ///< reciprocal, exponential
   std::string reward = "row";                ///< row, phase_mean
   std::string reward_unit = "token";         ///< token, byte
+  std::string reward_sign = "gain";          ///< gain, change (a loss that rises counts too)
 };
 
 struct SamplesConfig {

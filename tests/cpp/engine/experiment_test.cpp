@@ -77,7 +77,7 @@ TEST(ExperimentFile, ReadsEveryKey) {
       json::parse(R"({"policy": "fixed", "ucb_c": 1.5, "ema_alpha": 0.2, "reward_scale": 10,
     "background_weight": 0.3, "phases": [{"steps": 7, "dice": 3}], "curriculum_warmup_steps": 9,
     "curriculum_warmup_sources": ["irc"], "discount": 0.9, "epoch_penalty": "exponential", "reward": "phase_mean",
-    "reward_unit": "byte"})");
+    "reward_unit": "byte", "reward_sign": "change"})");
   object["samples"] = json::parse(R"({"sample_every": 0, "tokens": 5, "temperature": 0, "top_k": 0,
     "prompts": ["> hi"], "threshold": 12.5, "patience": 2})");
   object["checkpoint"] = json::parse(R"({"every": 10, "min_seconds": 0, "keep_last": 2, "keep_every": 0})");
@@ -100,6 +100,7 @@ TEST(ExperimentFile, ReadsEveryKey) {
   EXPECT_EQ(e.curriculum.ucb_c, 1.5);
   EXPECT_EQ(e.curriculum.phases.size(), 1U);
   EXPECT_EQ(e.curriculum.reward_unit, "byte");
+  EXPECT_EQ(e.curriculum.reward_sign, "change");
   EXPECT_EQ(e.samples.threshold, 12.5);
   EXPECT_EQ(e.checkpoint.keep_every, 0);
 }
