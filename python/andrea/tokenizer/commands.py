@@ -42,6 +42,7 @@ def train(
         bool, typer.Option("--allow-fewer", help="Accept a saturated vocabulary.")
     ] = False,
     raw: Annotated[bool, typer.Option("--raw", help="Read files as plain UTF-8, fast.")] = False,
+    boundary_weight: Annotated[float, typer.Option(help="0: shortest text; more: better morphemes.")] = 1.4,
     threads: Annotated[int, typer.Option(help="0 takes all cores; the result is the same.")] = 0,
 ) -> None:
     """Learn N segments from files, or from the sources of an experiment by their curriculum weights."""
@@ -49,6 +50,7 @@ def train(
 
     from andrea.errors import ConfigError
     from andrea.tokenizer.progress import show_progress
+    from andrea.tokenizer.training import Settings
     from andrea.tokenizer.training import train as learn
 
     try:
@@ -64,6 +66,7 @@ def train(
             n,
             shares,
             sample_bytes=sample * 1_000_000 if sample else None,
+            settings=Settings(boundary_weight=boundary_weight),
             allow_fewer=allow_fewer,
             threads=threads,
             progress=progress,
