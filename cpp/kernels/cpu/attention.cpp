@@ -51,8 +51,9 @@ std::int64_t seen_keys(bool diagonal, std::int64_t row, std::int64_t keys) {
   return diagonal ? smaller(keys, row + 1) : keys;
 }
 
-// The running softmax of one row of scores: scores become weights, `out` and `total` are rescaled.
-void softmax_row(float* scores, std::int64_t seen, std::int64_t keys, float* top, float* total, float* out,
+// The running softmax of one row of scores: scores become weights, `out` and the lanes of `totals` are
+// rescaled.
+void softmax_row(float* scores, std::int64_t seen, std::int64_t keys, float* top, float* totals, float* out,
                  std::int64_t hd) {
   Vec tops = splat(kLowest);
   for_each_vec(seen, [&](std::int64_t j, auto... n) {
@@ -62,23 +63,20 @@ void softmax_row(float* scores, std::int64_t seen, std::int64_t keys, float* top
   });
   const float tile_top = largest(tops);
   if (tile_top > *top) {
-    float rescale[kLanes];
-    store(rescale, exp(splat(*top - tile_top)));
+    const Vec rescale = exp(splat(*top - tile_top));
     *top = tile_top;
-    *total *= rescale[0];
-    for_each_vec(hd, [&](std::int64_t i, auto... n) {
-      store(out + i, load(out + i, n...) * splat(rescale[0]), n...);
-    });
+    store(totals, load(totals) * rescale);
+    for_each_vec(hd, [&](std::int64_t i, auto... n) { store(out + i, load(out + i, n...) * rescale, n...); });
   }
   const Vec shift = splat(*top);
-  Vec sums = zero();
+  Vec sums = load(totals);
   for_each_vec(seen, [&](std::int64_t j, auto... n) {
     Vec weight = exp(load(scores + j, n...) - shift);
     if constexpr (sizeof...(n) > 0) weight = keep(weight, n..., zero());
     store(scores + j, weight, n...);
     sums += weight;
   });
-  *total += sum(sums);
+  store(totals, sums);
   for (std::int64_t j = seen; j < keys; ++j) scores[j] = 0;
 }
 
@@ -106,8 +104,9 @@ void CpuOps::k_attn_fwd(act_t* out, float* lse, const act_t* qkv, std::int64_t B
     pack_rows(v_rows, q + 2 * d, distance, T, hd, 1.0f);
     for (std::int64_t first = 0; first < T; first += kTile) {
       const std::int64_t queries = smaller(kTile, T - first);
-      float top[kTile], total[kTile];
-      for (std::int64_t i = 0; i < queries; ++i) top[i] = kLowest, total[i] = 0;
+      float top[kTile], totals[kTile * kLanes];
+      for (std::int64_t i = 0; i < queries; ++i) top[i] = kLowest;
+      for (float& total : totals) total = 0;
       std::memset(total_out, 0, static_cast<std::size_t>(queries * hd) * sizeof(float));
       pack_rows(q_rows, q + first * distance, distance, queries, hd, scale);
       for (std::int64_t key = 0; key <= first; key += kTile) {
@@ -116,19 +115,20 @@ void CpuOps::k_attn_fwd(act_t* out, float* lse, const act_t* qkv, std::int64_t B
         tile_product(scores, kTile, {q_rows, hd, 1}, k_columns + key, T, queries, keys, hd, false,
                      diagonal ? Shape::kLowerC : Shape::kFull);
         for (std::int64_t i = 0; i < queries; ++i)
-          softmax_row(scores + i * kTile, seen_keys(diagonal, i, keys), keys, &top[i], &total[i],
+          softmax_row(scores + i * kTile, seen_keys(diagonal, i, keys), keys, &top[i], totals + i * kLanes,
                       total_out + i * hd, hd);
         tile_product(total_out, hd, {scores, kTile, 1}, v_rows + key * hd, hd, queries, hd, keys, true,
                      diagonal ? Shape::kLowerA : Shape::kFull);
       }
       for (std::int64_t i = 0; i < queries; ++i) {
-        const Vec inverse = splat(1.0f / total[i]);
+        const float total = sum(load(totals + i * kLanes));
+        const Vec inverse = splat(1.0f / total);
         float* to = floats(out) + (b * T + first + i) * d + h * hd;
         for_each_vec(hd, [&](std::int64_t e, auto... n) {
           store(to + e, load(total_out + i * hd + e, n...) * inverse, n...);
         });
         lse[head * T + first + i] =
-            static_cast<float>(static_cast<double>(top[i]) + ::log(static_cast<double>(total[i])));
+            static_cast<float>(static_cast<double>(top[i]) + ::log(static_cast<double>(total)));
       }
     }
   });

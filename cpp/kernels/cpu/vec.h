@@ -141,24 +141,45 @@ inline Vec scale_by_power(Vec v, Vec shifted) {
 
 inline Vec zero() { return splat(0.0f); }
 
-/// Sum of the lanes, halves folded onto halves: a fixed tree.
+#if defined(__AVX2__)
+
+// Halves folded onto halves: lanes 0..3 onto 4..7, then by two, then by one. A fixed tree.
+inline float sum_eight(__m256 v) {
+  __m128 half = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  half = _mm_add_ps(half, _mm_movehl_ps(half, half));
+  return _mm_cvtss_f32(_mm_add_ss(half, _mm_shuffle_ps(half, half, 1)));
+}
+inline float largest_of_eight(__m256 v) {
+  __m128 half = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  half = _mm_max_ps(half, _mm_movehl_ps(half, half));
+  return _mm_cvtss_f32(_mm_max_ss(half, _mm_shuffle_ps(half, half, 1)));
+}
+#if defined(__AVX512F__)
 inline float sum(Vec v) {
-  float lanes[kLanes];
-  store(lanes, v);
-  for (std::int64_t width = kLanes / 2; width > 0; width /= 2)
-    for (std::int64_t i = 0; i < width; ++i) lanes[i] += lanes[i + width];
-  return lanes[0];
+  return sum_eight(_mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1)));
+}
+inline float largest(Vec v) {
+  return largest_of_eight(_mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1)));
+}
+#else
+inline float sum(Vec v) { return sum_eight(v); }
+inline float largest(Vec v) { return largest_of_eight(v); }
+#endif
+
+#else
+
+/// Sum of the lanes, halves folded onto halves: a fixed tree.
+inline float sum(Vec v) { return (v[0] + v[2]) + (v[1] + v[3]); }
+
+/// Largest lane. NaN may be lost here: callers who must see it look at a sum of exponentials.
+inline float largest(Vec v) {
+  float top = v[0];
+  for (int i = 1; i < kLanes; ++i)
+    if (v[i] > top) top = v[i];
+  return top;
 }
 
-/// Largest lane; NaN if the first lanes that meet are NaN, so callers who must see NaN look at a sum.
-inline float largest(Vec v) {
-  float lanes[kLanes];
-  store(lanes, v);
-  for (std::int64_t width = kLanes / 2; width > 0; width /= 2)
-    for (std::int64_t i = 0; i < width; ++i)
-      if (lanes[i + width] > lanes[i]) lanes[i] = lanes[i + width];
-  return lanes[0];
-}
+#endif
 
 /// Calls body(i, count) for i = 0, kLanes, ... over [0, n); count is kLanes but in the last call.
 template <class Body>
