@@ -280,28 +280,30 @@ std::vector<std::int32_t> Engine::generate(const std::vector<std::int32_t>& prom
   ids.insert(ids.end(), prompt.begin(), prompt.end());
   if (ids.empty())
     throw ConfigError("generate: this vocabulary has no BOS (256), so the prompt must not be empty");
-  const std::size_t begin = ids.size();
 
   const std::int64_t context = shape_.context, keep = std::max<std::int64_t>(1, context / 2);
   std::vector<float> logits(static_cast<std::size_t>(shape_.vocab));
+  std::vector<std::int32_t> generated;
   std::int64_t position = 0;
   std::size_t next = 0;  // first id the cache does not hold
   for (std::int64_t i = 0; i < n; ++i) {
-    if (static_cast<std::int64_t>(ids.size() - next) + position > context) {
+    const auto have = static_cast<std::int64_t>(ids.size());
+    if (have - static_cast<std::int64_t>(next) + position > context) {
       position = 0;
-      next = ids.size() -
-             static_cast<std::size_t>(std::min<std::int64_t>(keep, static_cast<std::int64_t>(ids.size())));
+      next = static_cast<std::size_t>(have - std::min(keep, have));
     }
     for (; next < ids.size(); ++next) {
       model_->decode(ids[next], static_cast<std::int32_t>(position++), logits.data());
       // A long prompt must be as interruptible as the tokens after it.
-      if (next + 1 < ids.size() && keep_going && !keep_going(-1))
-        return {ids.begin() + static_cast<std::ptrdiff_t>(begin), ids.end()};
+      if (next + 1 < ids.size() && keep_going && !keep_going(-1)) return generated;
     }
-    ids.push_back(choose_token(logits.data(), shape_.vocab, sampling, static_cast<std::uint64_t>(i), ids));
-    if (keep_going && !keep_going(ids.back())) break;
+    const std::int32_t id =
+        choose_token(logits.data(), shape_.vocab, sampling, static_cast<std::uint64_t>(i), ids);
+    ids.push_back(id);
+    generated.push_back(id);
+    if (keep_going && !keep_going(id)) break;
   }
-  return {ids.begin() + static_cast<std::ptrdiff_t>(begin), ids.end()};
+  return generated;
 }
 
 // ---- parameters and checkpoints
