@@ -51,7 +51,9 @@ format: $(VENV)/.have-lint ## let the formatters lay out all sources
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
 bench: $(BUILD)/.installed ## one training step beside PyTorch's on this machine, if torch is installed
-	@$(BIN)/python bench/cpu_step.py
+	@cmake -S . -B $(BUILD) -DANDREA_BENCH=ON > $(BUILD)/configure-bench.log || { cat $(BUILD)/configure-bench.log; exit 1; }
+	@cmake --build $(BUILD) --target cpu_ops_bench
+	@$(BIN)/python bench/cpu_step.py --binary $(BUILD)/bench/cpu_ops_bench
 
 clean: ## remove what was built (.venv and demo/ stay)
 	rm -rf build

@@ -12,7 +12,7 @@ namespace {
 
 std::string duration(double seconds) {
   if (seconds < 0) return "?";
-  const auto total = static_cast<long long>(std::llround(seconds));
+  const long long total = std::llround(seconds);
   char text[48];
   std::snprintf(text, sizeof text, "%lld:%02lld:%02lld", total / 3600, total / 60 % 60, total % 60);
   return text;

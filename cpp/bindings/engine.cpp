@@ -197,7 +197,8 @@ void bind_devices(nb::module_& m) {
         request.device = device;
         return device_dict(make_backend(request).device->info());
       },
-      "device"_a = "auto", "Name, arithmetic and memory of a device. Raises DeviceError if it is not there.");
+      "device"_a = "auto", nb::sig("def device_info(device: str = 'auto') -> dict[str, typing.Any]"),
+      "Name, arithmetic and memory of a device. Raises DeviceError if it is not there.");
   m.def(
       "count_parameters", [](const Experiment& experiment) { return ModelShape(experiment.model).n_params; },
       "experiment"_a, "Exact number of parameters of an Experiment's model.");
@@ -205,6 +206,7 @@ void bind_devices(nb::module_& m) {
       .def_ro("text", &PlanReport::text, "for people")
       .def_prop_ro(
           "data", [](const PlanReport& plan) { return nb::cast<nb::dict>(parse_json(plan.json)); },
+          nb::for_getter(nb::sig("def data(self) -> dict[str, typing.Any]")),
           "bytes by group and by buffer, the largest batch that fits")
       .def_ro("fits", &PlanReport::fits);
   m.def(
@@ -218,6 +220,9 @@ void bind_devices(nb::module_& m) {
       },
       "experiment"_a, "device"_a = "auto", "threads"_a = nb::none(), "memory"_a = nb::none(),
       "precision"_a = nb::none(),
+      nb::sig("def plan_report(experiment: Experiment | str | os.PathLike[str], device: str = 'auto', "
+              "threads: int | None = None, memory: str | int | None = None, "
+              "precision: str | None = None) -> PlanReport"),
       "The memory plan for `memory` (bytes or \"24GB\"; default: what is free), without allocating it and "
       "without opening data.");
 }
@@ -241,6 +246,10 @@ void bind_engine(nb::module_& m) {
           },
           "experiment"_a, "device"_a = "auto", "threads"_a = nb::none(), "memory"_a = nb::none(),
           nb::kw_only(), "precision"_a = nb::none(), "seed"_a = nb::none(), "on_plan"_a = nb::none(),
+          nb::sig("def __init__(self, experiment: Experiment | str | os.PathLike[str], device: str = 'auto', "
+                  "threads: int | None = None, memory: str | int | None = None, *, "
+                  "precision: str | None = None, seed: int | None = None, "
+                  "on_plan: collections.abc.Callable[[str], object] | None = None) -> None"),
           "`experiment`: a path or an Experiment. `device`: cpu, cuda or auto. `threads`: CPU threads, which "
           "never change the bits. `memory`: budget in bytes or as \"24GB\"; default: what is free. "
           "`precision` and `seed` replace those of the experiment. `on_plan(text)` sees the memory plan "
@@ -251,6 +260,7 @@ void bind_engine(nb::module_& m) {
           "step", [](LockedEngine& self) { return alone(self, [](Engine& e) { return e.step(); }); },
           "Train one step on the next rows of the sources. The first call opens and verifies them.")
       .def("train_batch", &train_batch, "ids"_a,
+           nb::sig("def train_batch(self, ids: numpy.typing.ArrayLike) -> StepReport"),
            "Train one step on integer ids [micro_batches*batch_size, context+1].")
       .def(
           "loss",
@@ -260,16 +270,26 @@ void bind_engine(nb::module_& m) {
               return engine.loss(rows.ids.data(), rows.shape[0], rows.shape[1] - 1);
             });
           },
-          "ids"_a, "Mean loss in nats of integer ids [B, T+1], T up to the context.")
-      .def("row_losses", &row_losses, "ids"_a, "Mean loss of each row of ids [B, T+1]: float64 [B].")
-      .def("logits", &logits, "ids"_a, "Logits float32 [B, T, V] of integer ids [B, T], T up to the context.")
+          "ids"_a, nb::sig("def loss(self, ids: numpy.typing.ArrayLike) -> float"),
+          "Mean loss in nats of integer ids [B, T+1], T up to the context.")
+      .def(
+          "row_losses", &row_losses, "ids"_a,
+          nb::sig("def row_losses(self, ids: numpy.typing.ArrayLike) -> numpy.typing.NDArray[numpy.float64]"),
+          "Mean loss of each row of ids [B, T+1]: float64 [B].")
+      .def("logits", &logits, "ids"_a,
+           nb::sig("def logits(self, ids: numpy.typing.ArrayLike) -> numpy.typing.NDArray[numpy.float32]"),
+           "Logits float32 [B, T, V] of integer ids [B, T], T up to the context.")
       .def(
           "parameters", [](LockedEngine& self) { return tensors(self, &Engine::get_parameter); },
+          nb::sig("def parameters(self) -> dict[str, numpy.typing.NDArray[numpy.float32]]"),
           "Copies of all parameters: {canonical name: float32 array}.")
       .def(
           "gradients", [](LockedEngine& self) { return tensors(self, &Engine::get_gradient); },
+          nb::sig("def gradients(self) -> dict[str, numpy.typing.NDArray[numpy.float32]]"),
           "Copies of the last step's gradients: averaged over micro-batches, unscaled, before clipping.")
       .def("load_parameters", &load_parameters, "tensors"_a,
+           nb::sig(
+               "def load_parameters(self, tensors: dict[str, numpy.typing.NDArray[numpy.float32]]) -> None"),
            "Replace the named parameters. All names and shapes are checked before anything changes.")
       .def(
           "save",
@@ -277,14 +297,16 @@ void bind_engine(nb::module_& m) {
             const auto name = nb::cast<std::string>(nb::module_::import_("os").attr("fspath")(path));
             alone(self, [&](Engine& engine) { engine.save(name); });
           },
-          "path"_a, "Write weights, moments and step as a .bin, atomically.")
+          "path"_a, nb::sig("def save(self, path: str | os.PathLike[str]) -> None"),
+          "Write weights, moments and step as a .bin, atomically.")
       .def(
           "load",
           [](LockedEngine& self, nb::handle path) {
             const auto name = nb::cast<std::string>(nb::module_::import_("os").attr("fspath")(path));
             alone(self, [&](Engine& engine) { engine.load(name); });
           },
-          "path"_a, "Read a .bin: weights, moments and step. The position in the data is not in it.")
+          "path"_a, nb::sig("def load(self, path: str | os.PathLike[str]) -> None"),
+          "Read a .bin: weights, moments and step. The position in the data is not in it.")
       .def(
           "generate",
           [](LockedEngine& self, nb::handle prompt_ids, std::int64_t n, double temperature,
@@ -300,6 +322,9 @@ void bind_engine(nb::module_& m) {
           },
           "prompt_ids"_a, "n"_a, "temperature"_a = 0.8, "top_k"_a = 40, "top_p"_a = 1.0,
           "repetition_penalty"_a = 1.0, "seed"_a = 42, "on_token"_a = nb::none(),
+          nb::sig("def generate(self, prompt_ids: numpy.typing.ArrayLike, n: int, temperature: float = 0.8, "
+                  "top_k: int = 40, top_p: float = 1.0, repetition_penalty: float = 1.0, seed: int = 42, "
+                  "on_token: collections.abc.Callable[[int], object] | None = None) -> list[int]"),
           "`n` new ids after the prompt, which begins with BOS by itself. temperature 0: the most likely "
           "id. `on_token(id)` is called for each; returning False stops.")
       .def(
@@ -310,7 +335,8 @@ void bind_engine(nb::module_& m) {
               read.emplace_back(nb::cast<std::string>(name), nb::cast<double>(weight));
             alone(self, [&](Engine& engine) { engine.set_source_weights(read); });
           },
-          "weights"_a, "Relative weights by source name, from the next row on; others keep theirs.")
+          "weights"_a, nb::sig("def set_source_weights(self, weights: dict[str, float]) -> None"),
+          "Relative weights by source name, from the next row on; others keep theirs.")
       .def_prop_ro(
           "experiment", [](LockedEngine& self) { return self.engine.experiment(); },
           "The effective experiment.")
@@ -322,6 +348,7 @@ void bind_engine(nb::module_& m) {
             plan.attr("pop")("largest_batch_size");
             return nb::cast<nb::dict>(plan);
           },
+          nb::for_getter(nb::sig("def plan(self) -> dict[str, typing.Any]")),
           "The memory plan: bytes by group and by buffer.")
       .def_prop_ro(
           "plan_text",
@@ -337,6 +364,7 @@ void bind_engine(nb::module_& m) {
           "Finished steps: the index of the next one.")
       .def_prop_ro(
           "device", [](LockedEngine& self) { return device_dict(self.engine.device_info()); },
+          nb::for_getter(nb::sig("def device(self) -> dict[str, typing.Any]")),
           "Back end, name, arithmetic and memory of the device.")
       .def_prop_ro(
           "note", [](LockedEngine& self) { return self.engine.note(); },

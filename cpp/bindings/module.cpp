@@ -6,6 +6,7 @@
 NB_MODULE(_core, m) {
   m.doc() = "The C++ engine of andrea";
   m.attr("__version__") = ANDREA_VERSION;
+  m.attr("VERSION") = ANDREA_VERSION;  // stubs leave names with underscores out
   andrea::init_errors(m);
   andrea::init_tokenizer(m);
   andrea::init_tokenizer_training(m);

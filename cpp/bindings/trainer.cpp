@@ -25,8 +25,9 @@ namespace andrea {
 namespace {
 
 // Samples may end inside a character and paths may be any bytes; Python's str may not.
-nb::object text_of(const std::string& bytes) {
-  return nb::steal(PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "replace"));
+nb::str text_of(const std::string& bytes) {
+  return nb::steal<nb::str>(
+      PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "replace"));
 }
 
 nb::dict records_dict(const std::vector<Row>& rows) {

@@ -14,8 +14,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from andrea._core import Engine, Experiment, Row, StepReport, load_experiment
-    from andrea._core import __version__ as __version__
+    from andrea._core import VERSION as __version__
+    from andrea._core import Engine, Experiment, Row, SignalHandlers, StepReport, load_experiment
     from andrea.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
     from andrea.errors import (
         CheckpointError,
@@ -40,8 +40,10 @@ __all__ = [
     "IoError",
     "OutOfMemory",
     "Row",
+    "SignalHandlers",
     "StepReport",
     "Tokenizer",
+    "__version__",
     "load_experiment",
     "read_checkpoint",
     "write_checkpoint",
@@ -65,4 +67,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted({*globals(), *__all__})

@@ -30,15 +30,15 @@ COMMANDS = {
     "polish": ("andrea.curriculum.commands", "polish", "Take a run up again under new caps and floors."),
 }
 
-UsageError = typer.BadParameter.__mro__[1]  # click's, or the one that newer Typers carry
-ClickError = typer.BadParameter.__mro__[2]
+UsageError: type[BaseException] = typer.BadParameter.__mro__[1]  # click's, or the one that newer Typers carry
+ClickError: type[BaseException] = typer.BadParameter.__mro__[2]
 
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from andrea._core import __version__
+        from andrea._core import VERSION
 
-        print(f"andrea {__version__}")
+        print(f"andrea {VERSION}")
         raise typer.Exit
 
 

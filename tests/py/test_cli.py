@@ -59,6 +59,16 @@ def test_importing_andrea_loads_nothing_heavy() -> None:
     assert result.stdout.strip() == "[]"
 
 
+def test_every_public_name_is_there() -> None:
+    import andrea
+
+    for name in andrea.__all__:
+        assert getattr(andrea, name) is not None
+    assert set(andrea.__all__) <= set(dir(andrea))
+    with pytest.raises(AttributeError, match="engin"):
+        andrea.engin  # noqa: B018
+
+
 def test_version_is_one_everywhere() -> None:
     import andrea
 

@@ -11,7 +11,7 @@ namespace {
 
 /// A value as a message shows it, cut where it is long.
 std::string shown(const Json& value) {
-  const std::string text = canonical_json(value);
+  std::string text = canonical_json(value);
   if (text.size() <= 60) return text;
   std::size_t end = 57;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;

@@ -12,7 +12,7 @@ namespace {
 /// Weights that never change; they follow from the experiment and the sources, so there is no state.
 class ConstantPolicy : public Policy {
  public:
-  ConstantPolicy(std::string name, const std::vector<SourceInfo>& sources, std::vector<double> weights)
+  ConstantPolicy(const std::string& name, const std::vector<SourceInfo>& sources, std::vector<double> weights)
       : weights_(std::move(weights)) {
     log_ = "{\"policy\":" + json_quote(name) + ",\"weights\":{";
     for (std::size_t k = 0; k < sources.size(); ++k)

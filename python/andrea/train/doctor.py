@@ -9,6 +9,8 @@ import platform
 import shutil
 from collections.abc import Iterator
 
+from andrea.binary import path_of_binary
+
 # Modules that commands of an extra need, and the extra that brings them.
 EXTRAS = {
     "data": ("pyarrow", "huggingface_hub", "ftfy", "zstandard", "datasketch"),
@@ -20,9 +22,10 @@ def doctor_lines() -> Iterator[str]:
     """Yield lines for people; never raises for something that is merely missing."""
     from andrea import _core
 
-    yield f"andrea {_core.__version__}, Python {platform.python_version()}, {platform.platform()}"
+    yield f"andrea {_core.VERSION}, Python {platform.python_version()}, {platform.platform()}"
     yield f"  module      {_core.__file__}"
-    yield f"  binary      {shutil.which('microgpt_train') or 'microgpt_train is not on PATH'}"
+    binary = path_of_binary()
+    yield f"  binary      {binary if binary.exists() else 'not installed with this module'}"
     yield "devices"
     for name in _core.backends_present():
         yield from _device_lines(name)

@@ -72,7 +72,7 @@ def write_sample(
         seed=seed,
         on_token=on_token,
     )
-    rest = decoder.finish()
+    rest = str(decoder.finish())
     if rest:
         write(fit_for_terminal(rest))
     return ids
