@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from andrea._core import SignalHandlers, backends_present
 
-from andrea import ConfigError, Engine, Error, Tokenizer, load_experiment
+from andrea import Engine, Error, Tokenizer, load_experiment
+from andrea._core import SignalHandlers, backends_present, parse_experiment
+from andrea.cli import explain
 from andrea.data.btok import Btok
 from andrea.data.demo import collect
 from andrea.train.display import make_display
@@ -66,22 +67,8 @@ def unigram_entropy(experiment: dict[str, Any]) -> float:
     return float(-(share * np.log(share)).sum())
 
 
-def seconds_a_step(config: Path) -> float:
-    """Time a few steps on ids that mean nothing; the fastest counts."""
-    engine = Engine(config)
-    rows = engine.plan["batch_size"] * engine.plan["micro_batches"]
-    context = json.loads(engine.experiment.effective_json())["model"]["context"]
-    ids = np.random.default_rng(0).integers(0, 256, (rows, context + 1))
-    times = []
-    for _ in range(6):
-        begun = time.perf_counter()
-        engine.train_batch(ids)
-        times.append(time.perf_counter() - begun)
-    return min(times)
-
-
-def settle(config: Path, steps: int) -> None:
-    """Write the number of steps, and what depends on it, into the experiment."""
+def with_steps(config: Path, steps: int) -> str:
+    """Return the experiment with this many steps, and with what follows from it."""
     experiment = json.loads(config.read_text(encoding="utf-8"))
     experiment["train"] |= {
         "steps": steps,
@@ -90,12 +77,22 @@ def settle(config: Path, steps: int) -> None:
         "eval_every": max(1, steps // 2),
         "eval_batches": 4,
     }
-    experiment["samples"] = {
-        "sample_every": max(1, steps // 3),
-        "tokens": 48,
-        "prompts": [PROMPTS[1]],
-    }
-    config.write_text(json.dumps(experiment, indent=2) + "\n", encoding="utf-8")
+    experiment["samples"] = {"sample_every": max(1, steps // 3), "tokens": 48, "prompts": [PROMPTS[1]]}
+    return json.dumps(experiment, indent=2) + "\n"
+
+
+def steps_in_a_minute(config: Path) -> int:
+    """Time a few steps on ids that mean nothing; the fastest counts."""
+    engine = Engine(parse_experiment(with_steps(config, FEWEST_STEPS), str(config.parent), str(config)))
+    settings = json.loads(engine.experiment.effective_json())
+    rows = settings["train"]["batch_size"] * settings["train"]["micro_batches"]
+    ids = np.random.default_rng(0).integers(0, 256, (rows, settings["model"]["context"] + 1))
+    times = []
+    for _ in range(6):
+        begun = time.perf_counter()
+        engine.train_batch(ids)
+        times.append(time.perf_counter() - begun)
+    return int(round(min(max(SECONDS / min(times), FEWEST_STEPS), MOST_STEPS), -1))
 
 
 def new_run(out: Path) -> Path:
@@ -135,22 +132,19 @@ def main() -> int:
     parser.add_argument("--steps", type=int, help="instead of about a minute's worth")
     options = parser.parse_args()
 
-    config = make_data(options.out)
-    device = "the GPU" if "cuda" in backends_present() else "the CPU"
-    wanted = options.steps or FEWEST_STEPS
-    settle(config, wanted)
-    if options.steps is None:
-        wanted = round(min(max(SECONDS / seconds_a_step(config), FEWEST_STEPS), MOST_STEPS), -1)
-        settle(config, int(wanted))
+    base = make_data(options.out)
+    steps = options.steps or steps_in_a_minute(base)
+    run = new_run(options.out)
+    config = run.with_suffix(".json")  # beside the base, so that relative paths hold
+    config.write_text(with_steps(base, steps), encoding="utf-8")
     experiment = load_experiment(str(config))
     settings = json.loads(experiment.effective_json())
     entropy = unigram_entropy(settings)
-    print(f"Training on {device}: {int(wanted)} steps")
+    print(f"Training on {'the GPU' if 'cuda' in backends_present() else 'the CPU'}: {steps} steps")
 
     untrained = TrainedModel(Engine(experiment), Tokenizer.load(settings["data"]["tokenizer"]), config)
     show_samples("Before training", untrained)
     del untrained
-    run = new_run(options.out)
     display = make_display(settings["model"]["vocab_size"])
     with SignalHandlers():
         code = train(experiment, run, RunOptions(), display)
@@ -178,5 +172,6 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except Error as error:
-        print(f"demo: {error}", file=sys.stderr)
-        sys.exit(78 if isinstance(error, ConfigError) else 70)
+        message, code = explain(error)
+        print(f"demo: {message}", file=sys.stderr)
+        sys.exit(code)

@@ -103,7 +103,7 @@ def run(arguments: Sequence[str]) -> int:
     except OSError as error:
         return _complain(str(error), EXIT_IO)
     except Exception as error:
-        return _complain(*_explain(error))
+        return _complain(*explain(error))
 
 
 def _call(arguments: Sequence[str]) -> int:
@@ -127,7 +127,7 @@ def _message_of(error: BaseException) -> str:
     return message() if message else str(error)
 
 
-def _explain(error: Exception) -> tuple[str, int]:
+def explain(error: Exception) -> tuple[str, int]:
     """Return what to say of an error, and the exit code of its kind."""
     from andrea.errors import CheckpointError, ConfigError, DataError, Error, IoError, OutOfMemory
 
