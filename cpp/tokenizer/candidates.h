@@ -35,7 +35,7 @@ class CandidateTable {
   bool is_mark(std::size_t place) const { return mark_[place] != 0; }
 
   /// Nodes that match at a place: of 1, 2, ... matches(place) characters.
-  const std::uint32_t* match(std::size_t place) const { return &match_[match_begin_[place]]; }
+  const std::uint32_t* match(std::size_t place) const { return match_.data() + match_begin_[place]; }
   std::size_t matches(std::size_t place) const { return match_begin_[place + 1] - match_begin_[place]; }
 
  private:
