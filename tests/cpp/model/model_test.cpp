@@ -226,7 +226,7 @@ TEST_P(ModelOnDevice, NonFiniteStepsAreSkippedAndTimeGoesOn) {
 }
 
 INSTANTIATE_TEST_SUITE_P(BackEnds, ModelOnDevice, ::testing::Values("cpu", "cuda"),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& device) { return device.param; });
 
 }  // namespace
 }  // namespace andrea

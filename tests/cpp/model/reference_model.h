@@ -77,8 +77,9 @@ class ReferenceModel {
     Vec y(x.size());
     for (std::int64_t t = 0; t < T; ++t) {
       double mean = 0, variance = 0;
-      for (std::int64_t i = 0; i < d; ++i) mean += x[t * d + i] / d;
-      for (std::int64_t i = 0; i < d; ++i) variance += (x[t * d + i] - mean) * (x[t * d + i] - mean) / d;
+      for (std::int64_t i = 0; i < d; ++i) mean += x[t * d + i] / static_cast<double>(d);
+      for (std::int64_t i = 0; i < d; ++i)
+        variance += (x[t * d + i] - mean) * (x[t * d + i] - mean) / static_cast<double>(d);
       for (std::int64_t i = 0; i < d; ++i)
         y[t * d + i] = (x[t * d + i] - mean) / std::sqrt(variance + 1e-5) * at(gamma, i) + at(beta, i);
     }
