@@ -1,6 +1,7 @@
 // Time of every operation of the model on the GPU, beside its floor.
 //
-//   cuda_kernels [SHAPES [PRECISIONS [BATCH]]]     e.g.  cuda_kernels 12M,120M fp16,fp32 8
+//   cuda_kernels [SHAPES [PRECISIONS [BATCH [OPERATION]]]]     e.g.  cuda_kernels 12M,120M fp16,fp32 8
+//   OPERATION: only those whose name begins so, e.g. attn_
 //
 // Each operation is run over several sets of buffers, as the layers of a model would, recorded as one graph
 // and replayed; the median of the replays is shown. The floor is the larger of FLOPs over the measured GEMM
@@ -168,7 +169,8 @@ Peaks measure_peaks(Precision precision) {
   return peaks;
 }
 
-void measure(const Shape& shape, Precision precision, std::int64_t B, const Peaks& peaks) {
+void measure(const Shape& shape, Precision precision, std::int64_t B, const Peaks& peaks,
+             const std::string& only) {
   const std::int64_t T = 1024, d = shape.d, H = shape.H, hd = d / H, V = shape.V, rows = B * T;
   const std::int64_t Vp = (V + andrea::kVocabMultiple - 1) / andrea::kVocabMultiple * andrea::kVocabMultiple;
   const std::int64_t n_params = Vp * d + T * d + shape.L * (12 * d * d + 4 * d) + 2 * d;
@@ -240,6 +242,7 @@ void measure(const Shape& shape, Precision precision, std::int64_t B, const Peak
   double floors = 0.0;
   const auto row = [&](const char* name, double calls, double flops, double bytes,
                        const std::function<void(int)>& work) {
+    if (std::string(name).compare(0, only.size(), only) != 0) return;
     double us = 0.0;
     try {
       us = bench.time(work);
@@ -341,7 +344,7 @@ int main(int argc, char** argv) {
                   andrea::precision_name(precision), peaks.flops / 1e6, peaks.bytes / 1e6);
       for (const Shape& shape : kShapes)
         if (std::find(shapes.begin(), shapes.end(), shape.name) != shapes.end())
-          measure(shape, precision, B, peaks);
+          measure(shape, precision, B, peaks, argc > 4 ? argv[4] : "");
     }
   } catch (const std::exception& error) {
     std::fprintf(stderr, "cuda_kernels: %s\n", error.what());

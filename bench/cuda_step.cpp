@@ -1,11 +1,11 @@
 // Milliseconds of a whole optimizer step on the GPU: forward, backward, clip, AdamW, one recorded graph.
 //
-//   cuda_step [SHAPES [PRECISIONS [BATCH [STEPS [RECOMPUTE]]]]]     e.g.  cuda_step 12M,120M,480M fp16,fp32 8
-//   40 RECOMPUTE: nothing, cheap (LayerNorm and GELU), layer; without it the least that fits is taken.
+//   cuda_step [SHAPES [PRECISIONS [BATCH [STEPS [RECOMPUTE]]]]]     e.g.  cuda_step 12M,120M fp16,fp32 8 40
 //
+// RECOMPUTE is nothing, cheap (LayerNorm and GELU) or layer; without it the least that fits is taken.
 // Random ids and weights as at the start of a run, T = 1024, one micro-batch, two steps in flight as in
-// training. Prints the median step and its spread, tokens/s, TFLOP/s by ModelShape::flops(), device bytes by
-// plan and as the driver counts them, and the first and last loss.
+// training. Prints the mean time of a step, the median and its spread, tokens/s, TFLOP/s by
+// ModelShape::flops(), device bytes by plan and as the driver counts them, and the first and last loss.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -75,10 +75,12 @@ void measure(const Shape& which, andrea::Precision precision, std::int64_t B, in
   double last_loss = NAN;
   int skipped = 0;
   auto before = std::chrono::steady_clock::now();
+  auto begin = before;
   const auto finish = [&](int step) {
     const andrea::StepStatus status = model.read_step(step % 2, losses.data());
     const auto now = std::chrono::steady_clock::now();
     if (step >= 8) times.push_back(std::chrono::duration<double, std::milli>(now - before).count());
+    if (step == 7) begin = now;
     before = now;
     double loss = 0.0;
     for (const float x : losses) loss += x / static_cast<double>(B);
@@ -102,13 +104,14 @@ void measure(const Shape& which, andrea::Precision precision, std::int64_t B, in
   const double low = times[times.size() / 20];
   const double high = times[times.size() - 1 - times.size() / 20];
   const double tokens = static_cast<double>(B * T);
+  const double mean = std::chrono::duration<double, std::milli>(before - begin).count() / steps;
   std::printf(
-      "andrea %s %s B=%lld params=%lld ms=%.3f (%.3f..%.3f) tok/s=%.0f TFLOPs=%.1f plan=%.3fGiB "
+      "andrea %s %s B=%lld params=%lld ms=%.3f (median %.3f, %.3f..%.3f) tok/s=%.0f TFLOPs=%.1f plan=%.3fGiB "
       "taken=%.3fGiB "
       "recompute=%s loss %.3f -> %.3f skipped=%d\n",
       which.name, andrea::precision_name(precision), static_cast<long long>(B),
-      static_cast<long long>(shape.n_params), ms, low, high, tokens / ms * 1e3, shape.flops(B * T) / ms / 1e9,
-      static_cast<double>(plan.device_bytes) / 1073741824.0,
+      static_cast<long long>(shape.n_params), mean, ms, low, high, tokens / mean * 1e3,
+      shape.flops(B * T) / mean / 1e9, static_cast<double>(plan.device_bytes) / 1073741824.0,
       static_cast<double>(free_before - free_after) / 1073741824.0,
       andrea::recompute_name(plan.request.recompute), first_loss, last_loss, skipped);
   std::fflush(stdout);

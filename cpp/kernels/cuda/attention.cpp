@@ -40,8 +40,6 @@ std::size_t attn_bwd_scratch(std::int64_t B, std::int64_t T, std::int64_t H) {
 template <typename T>
 void CudaOps<T>::k_attn_fwd(act_t* out, float* lse, const act_t* qkv, std::int64_t B, std::int64_t T_,
                             std::int64_t H, std::int64_t hd) {
-  settle(out, B * T_ * H * hd);
-  settle(lse, B * H * T_);
   check_shape(B, H, hd);
   attention_forward<T>(typed(out), lse, typed(qkv), {B, T_, H, hd}, stream_);
 }
@@ -50,7 +48,6 @@ template <typename T>
 void CudaOps<T>::k_attn_bwd(act_t* dqkv, const act_t* dout, const act_t* out, const act_t* qkv,
                             const float* lse, std::int64_t B, std::int64_t T_, std::int64_t H,
                             std::int64_t hd) {
-  settle(dqkv, 3 * B * T_ * H * hd);
   check_shape(B, H, hd);
   auto* const delta = static_cast<float*>(scratch(attn_bwd_scratch(B, T_, H)));
   attention_backward<T>(typed(dqkv), typed(dout), typed(out), typed(qkv), lse, delta, {B, T_, H, hd},
@@ -61,8 +58,6 @@ template <typename T>
 void CudaOps<T>::k_attn_decode_fwd(act_t* out, act_t* kv_cache, const act_t* qkv,
                                    const std::int32_t* position, std::int64_t B, std::int64_t T_max,
                                    std::int64_t H, std::int64_t hd) {
-  settle(out, B * H * hd);
-  settle(kv_cache, 2 * B * T_max * H * hd);
   check_shape(B, H, hd);
   attention_decode<T>(typed(out), typed(kv_cache), typed(qkv), position, B, T_max, H, hd, stream_);
 }

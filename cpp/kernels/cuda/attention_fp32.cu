@@ -179,11 +179,11 @@ __global__ void __launch_bounds__(kThreads) k_forward(float* out, float* lse, co
       }
 #pragma unroll
       for (int step = 8; step > 0; step /= 2) max = fmaxf(max, __shfl_xor_sync(kFullWarp, max, step));
-      const float shrink = expf(row_max[i] - max);
+      const float shrink = __expf(row_max[i] - max);
       float sum = 0.0F;
 #pragma unroll
       for (int j = 0; j < kRows / 16; ++j) {
-        s[i][j] = expf(s[i][j] - max);
+        s[i][j] = __expf(s[i][j] - max);
         sum += s[i][j];
       }
       row_max[i] = max;
@@ -208,7 +208,7 @@ __global__ void __launch_bounds__(kThreads) k_forward(float* out, float* lse, co
 
 // dQ and delta for the queries of a block.
 template <int kWidth>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kWidth == 32 ? 3 : 1)
     k_queries(float* dqkv, float* delta, const float* dout, const float* out, const float* qkv,
               const float* lse, int length, int heads, int hd, float scale, bool vectors) {
   constexpr int kRows = kTileRows<kWidth>;
@@ -258,7 +258,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int j = 0; j < kRows / 16; ++j) {
         const bool seen = tile * kRows + x + 16 * j <= at.first + y + 8 * i;
-        s[i][j] = seen ? expf(s[i][j] * scale - row_lse[i]) * (dp[i][j] - row_delta[i]) : 0.0F;
+        s[i][j] = seen ? __expf(s[i][j] * scale - row_lse[i]) * (dp[i][j] - row_delta[i]) : 0.0F;
       }
     publish<kRows, kRows>(ds_tile, s, y, x);
     __syncwarp();
@@ -269,7 +269,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // dK and dV for the keys of a block. Tiles of scores are [keys, queries] here.
 template <int kWidth>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kWidth == 32 ? 3 : 1)
     k_keys(float* dqkv, const float* dout, const float* qkv, const float* lse, const float* delta, int length,
            int heads, int hd, float scale, bool vectors) {
   constexpr int kRows = kTileRows<kWidth>;
@@ -304,7 +304,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int i = 0; i < kRows / 8; ++i) {
         const bool seen = at.first + y + 8 * i <= query && query < length;
-        s[i][j] = seen ? expf(s[i][j] * scale - l) : 0.0F;
+        s[i][j] = seen ? __expf(s[i][j] * scale - l) : 0.0F;
         dp[i][j] = s[i][j] * (dp[i][j] - del);
       }
     }

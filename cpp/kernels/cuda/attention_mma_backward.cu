@@ -4,7 +4,7 @@
 // and
 //            dS^T come out as the A operands of dV and dK.
 // A warp owns 16 or 32 rows (32 for narrow heads: each fragment of a streamed tile then serves two products).
-// S, dP and the gradients stay in registers, the streamed tiles go through two shared-memory stages. Each
+// S, dP and the gradients stay in registers, the streamed tiles go through three shared-memory stages. Each
 // gradient is added by one warp, tile after tile: deterministic.
 #include "kernels/cuda/attention_tiles.cuh"
 #include "kernels/cuda/check.h"
@@ -14,6 +14,7 @@ namespace {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * 32;
+constexpr int kStages = 3;  // tiles in flight and in use
 
 // 16-row tiles a warp owns, rows of a streamed tile, blocks a multiprocessor should hold: what fits into
 // registers without spilling.
@@ -121,7 +122,7 @@ __global__ void __launch_bounds__(kThreads, QueryConfig<kWidth>::kBlocks)
   T* const q_tile = reinterpret_cast<T*>(memory);
   T* const do_tile = q_tile + kOwn * kWidth;
   T* const k_tiles = do_tile + kOwn * kWidth;
-  T* const v_tiles = k_tiles + 2 * kStream * kWidth;
+  T* const v_tiles = k_tiles + kStages * kStream * kWidth;
   __shared__ float deltas[kOwn];
   const int first = (static_cast<int>(gridDim.z) - 1 - static_cast<int>(blockIdx.z)) * kOwn;
   const std::int64_t b = blockIdx.y;
@@ -133,11 +134,25 @@ __global__ void __launch_bounds__(kThreads, QueryConfig<kWidth>::kBlocks)
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int warp = static_cast<int>(threadIdx.x / 32);
 
-  load_tile<T, kWidth, kOwn, kThreads>(q_tile, q, 3 * d, first, length, hd, vectors);
-  load_tile<T, kWidth, kOwn, kThreads>(do_tile, dout + place, d, first, length, hd, vectors);
-  load_tile<T, kWidth, kStream, kThreads>(k_tiles, q + d, 3 * d, 0, length, hd, vectors);
-  load_tile<T, kWidth, kStream, kThreads>(v_tiles, q + 2 * d, 3 * d, 0, length, hd, vectors);
-  commit_copies();
+  const int last = min(first + kOwn, length) - 1;
+  const int tiles = last / kStream + 1;
+  using Loader = TileLoader<T, kWidth, kThreads>;
+  const Loader q_loader(q, 3 * d, length, hd, vectors);
+  const Loader do_loader(dout + place, d, length, hd, vectors);
+  const Loader k_loader(q + d, 3 * d, length, hd, vectors);
+  const Loader v_loader(q + 2 * d, 3 * d, length, hd, vectors);
+  const auto stream_in = [&](int tile) {
+    if (tile < tiles) {
+      const int to = tile % kStages * kStream * kWidth;
+      k_loader.template load<kStream>(k_tiles + to, tile * kStream);
+      v_loader.template load<kStream>(v_tiles + to, tile * kStream);
+    }
+    commit_copies();
+  };
+  q_loader.template load<kOwn>(q_tile, first);
+  do_loader.template load<kOwn>(do_tile, first);
+#pragma unroll
+  for (int tile = 0; tile < kStages - 1; ++tile) stream_in(tile);
 
   {  // as many threads a row as there are
     constexpr int kShare = kThreads / kOwn;
@@ -174,10 +189,8 @@ __global__ void __launch_bounds__(kThreads, QueryConfig<kWidth>::kBlocks)
   const float scale2 = scale * kLog2E;
   const int warp_first = first + warp * 16 * kTiles;
   const int row = warp_first + lane / 4;
-  const int last = min(first + kOwn, length) - 1;
-  const int tiles = last / kStream + 1;
   for (int tile = 0; tile < tiles; ++tile) {
-    wait_copies<0>();
+    wait_copies<kStages - 2>();
     __syncthreads();
     if (tile == 0) {
 #pragma unroll
@@ -192,14 +205,8 @@ __global__ void __launch_bounds__(kThreads, QueryConfig<kWidth>::kBlocks)
         }
       }
     }
-    const int stage = tile & 1;
-    if (tile + 1 < tiles) {
-      const int next = (stage ^ 1) * kStream * kWidth;
-      const int from = (tile + 1) * kStream;
-      load_tile<T, kWidth, kStream, kThreads>(k_tiles + next, q + d, 3 * d, from, length, hd, vectors);
-      load_tile<T, kWidth, kStream, kThreads>(v_tiles + next, q + 2 * d, 3 * d, from, length, hd, vectors);
-      commit_copies();
-    }
+    stream_in(tile + kStages - 1);
+    const int stage = tile % kStages;
     if (tile * kStream > warp_first + 16 * kTiles - 1) continue;  // nothing visible to this warp
     const std::uint32_t k_base = shared_address(k_tiles + stage * kStream * kWidth);
     const std::uint32_t v_base = shared_address(v_tiles + stage * kStream * kWidth);
@@ -253,9 +260,9 @@ __global__ void __launch_bounds__(kThreads, KeyConfig<kWidth>::kBlocks)
   T* const k_tile = reinterpret_cast<T*>(memory);
   T* const v_tile = k_tile + kOwn * kWidth;
   T* const q_tiles = v_tile + kOwn * kWidth;
-  T* const do_tiles = q_tiles + 2 * kStream * kWidth;
-  __shared__ alignas(16) float lses[2][kStream];
-  __shared__ alignas(16) float deltas[2][kStream];
+  T* const do_tiles = q_tiles + kStages * kStream * kWidth;
+  __shared__ alignas(16) float lses[kStages][kStream];
+  __shared__ alignas(16) float deltas[kStages][kStream];
   const int first =
       static_cast<int>(blockIdx.z) * kOwn;  // early keys are seen by most queries: they start first
   const std::int64_t b = blockIdx.y;
@@ -267,27 +274,33 @@ __global__ void __launch_bounds__(kThreads, KeyConfig<kWidth>::kBlocks)
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int warp = static_cast<int>(threadIdx.x / 32);
 
-  const auto stream_in = [&](int tile) {
-    const int stage = tile & 1;
-    const int from = tile * kStream;
-    load_tile<T, kWidth, kStream, kThreads>(q_tiles + stage * kStream * kWidth, q, 3 * d, from, length, hd,
-                                            vectors);
-    load_tile<T, kWidth, kStream, kThreads>(do_tiles + stage * kStream * kWidth, dout_head, d, from, length,
-                                            hd, vectors);
-    const int i = static_cast<int>(threadIdx.x) % kStream;
-    const bool inside = from + i < length;
-    const std::int64_t at = stats + (inside ? from + i : 0);
-    if (threadIdx.x < kStream)
-      copy_async4(shared_address(&lses[stage][i]), lse + at, inside);
-    else if (threadIdx.x < 2 * kStream)
-      copy_async4(shared_address(&deltas[stage][i]), delta + at, inside);
-    commit_copies();
-  };
-  load_tile<T, kWidth, kOwn, kThreads>(k_tile, q + d, 3 * d, first, length, hd, vectors);
-  load_tile<T, kWidth, kOwn, kThreads>(v_tile, q + 2 * d, 3 * d, first, length, hd, vectors);
   const int begin = first / kStream;
   const int end = (length + kStream - 1) / kStream;
-  stream_in(begin);
+  using Loader = TileLoader<T, kWidth, kThreads>;
+  const Loader q_loader(q, 3 * d, length, hd, vectors);
+  const Loader do_loader(dout_head, d, length, hd, vectors);
+  const Loader k_loader(q + d, 3 * d, length, hd, vectors);
+  const Loader v_loader(q + 2 * d, 3 * d, length, hd, vectors);
+  const auto stream_in = [&](int tile) {
+    if (tile < end) {
+      const int stage = tile % kStages;
+      const int from = tile * kStream;
+      q_loader.template load<kStream>(q_tiles + stage * kStream * kWidth, from);
+      do_loader.template load<kStream>(do_tiles + stage * kStream * kWidth, from);
+      const int i = static_cast<int>(threadIdx.x) % kStream;
+      const bool inside = from + i < length;
+      const std::int64_t at = stats + (inside ? from + i : 0);
+      if (threadIdx.x < kStream)
+        copy_async4(shared_address(&lses[stage][i]), lse + at, inside);
+      else if (threadIdx.x < 2 * kStream)
+        copy_async4(shared_address(&deltas[stage][i]), delta + at, inside);
+    }
+    commit_copies();
+  };
+  k_loader.template load<kOwn>(k_tile, first);
+  v_loader.template load<kOwn>(v_tile, first);
+#pragma unroll
+  for (int tile = 0; tile < kStages - 1; ++tile) stream_in(begin + tile);
 
   Rows<kWidth> k_rows[kTiles];
   Rows<kWidth> v_rows[kTiles];
@@ -297,7 +310,7 @@ __global__ void __launch_bounds__(kThreads, KeyConfig<kWidth>::kBlocks)
   const int warp_first = first + warp * 16 * kTiles;
   const int row = warp_first + lane / 4;
   for (int tile = begin; tile < end; ++tile) {
-    wait_copies<0>();
+    wait_copies<kStages - 2>();
     __syncthreads();
     if (tile == begin) {
 #pragma unroll
@@ -306,9 +319,9 @@ __global__ void __launch_bounds__(kThreads, KeyConfig<kWidth>::kBlocks)
         v_rows[m].load(shared_address(v_tile), warp_first - first + 16 * m, lane);
       }
     }
-    if (tile + 1 < end) stream_in(tile + 1);
+    stream_in(tile + kStages - 1);
     if (tile * kStream + kStream - 1 < warp_first) continue;  // these queries see none of the warp's keys
-    const int stage = tile & 1;
+    const int stage = tile % kStages;
     const std::uint32_t q_base = shared_address(q_tiles + stage * kStream * kWidth);
     const std::uint32_t do_base = shared_address(do_tiles + stage * kStream * kWidth);
     float s[kTiles][kStream / 8][4] = {};
@@ -365,8 +378,8 @@ void launch(T* dqkv, const T* dout, const T* out, const T* qkv, const float* lse
   constexpr int kElement = static_cast<int>(sizeof(T));
   using Q = QueryConfig<kWidth>;
   using K = KeyConfig<kWidth>;
-  constexpr int kQueryBytes = (2 * Q::kOwn + 4 * Q::kStream) * kWidth * kElement;
-  constexpr int kKeyBytes = (2 * K::kOwn + 4 * K::kStream) * kWidth * kElement;
+  constexpr int kQueryBytes = (2 * Q::kOwn + 2 * kStages * Q::kStream) * kWidth * kElement;
+  constexpr int kKeyBytes = (2 * K::kOwn + 2 * kStages * K::kStream) * kWidth * kElement;
   ANDREA_CUDA_CHECK(
       cudaFuncSetAttribute(k_queries<T, kWidth>, cudaFuncAttributeMaxDynamicSharedMemorySize, kQueryBytes));
   ANDREA_CUDA_CHECK(

@@ -1,8 +1,8 @@
 // k_attn_fwd for 16-bit types: see attention.cpp for the formulas.
 // A block of 4 warps takes 64 or 128 queries of one (sequence, head), a warp 16 or 32 of them: with 32, every
 // fragment of K and V that is read from shared memory serves two products, which narrow heads need most.
-// Tiles of keys and values stream through two shared-memory stages, up to the diagonal and no further. Q, S,
-// P and out stay in registers; exponentials are exp2 with log2(e) / sqrt(hd) folded into one multiply-add.
+// Tiles of keys and values stream through three shared-memory stages, up to the diagonal and no further. Q,
+// S, P and out stay in registers; exponentials are exp2 with log2(e) / sqrt(hd) folded into one multiply-add.
 // Blocks with the most work start first.
 #include "kernels/cuda/attention_tiles.cuh"
 #include "kernels/cuda/check.h"
@@ -12,13 +12,14 @@ namespace {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * 32;
+constexpr int kStages = 3;  // tiles in flight and in use
 
 // 16-row tiles of queries a warp owns, keys of a streamed tile, blocks a multiprocessor should hold.
 template <int kWidth>
 struct Config {
-  static constexpr int kTiles = kWidth == 32 ? 2 : 1;
-  static constexpr int kKeys = 64;
-  static constexpr int kBlocks = kWidth == 32 ? 3 : kWidth == 64 ? 4 : 2;
+  static constexpr int kTiles = kWidth == 64 ? 2 : 1;
+  static constexpr int kKeys = kWidth == 128 ? 32 : 64;
+  static constexpr int kBlocks = kWidth == 32 ? 5 : 2;
   static constexpr int kQueries = kWarps * 16 * kTiles;
 };
 
@@ -31,7 +32,7 @@ __global__ void __launch_bounds__(kThreads, Config<kWidth>::kBlocks)
   extern __shared__ __align__(128) unsigned char memory[];
   T* const q_tile = reinterpret_cast<T*>(memory);
   T* const k_tiles = q_tile + kQueries * kWidth;
-  T* const v_tiles = k_tiles + 2 * kKeys * kWidth;
+  T* const v_tiles = k_tiles + kStages * kKeys * kWidth;
   const int q_first = (static_cast<int>(gridDim.z) - 1 - static_cast<int>(blockIdx.z)) * kQueries;
   const std::int64_t b = blockIdx.y;
   const std::int64_t h = blockIdx.x;
@@ -41,10 +42,23 @@ __global__ void __launch_bounds__(kThreads, Config<kWidth>::kBlocks)
   const int warp_first = q_first + static_cast<int>(threadIdx.x / 32) * 16 * kTiles;
   const int row = warp_first + lane / 4;  // and + 8, and + 16 for each further tile
 
-  load_tile<T, kWidth, kQueries, kThreads>(q_tile, q, 3 * d, q_first, length, hd, vectors);
-  load_tile<T, kWidth, kKeys, kThreads>(k_tiles, q + d, 3 * d, 0, length, hd, vectors);
-  load_tile<T, kWidth, kKeys, kThreads>(v_tiles, q + 2 * d, 3 * d, 0, length, hd, vectors);
-  commit_copies();
+  const int last = min(q_first + kQueries, length) - 1;
+  const int tiles = last / kKeys + 1;
+  using Loader = TileLoader<T, kWidth, kThreads>;
+  const Loader q_loader(q, 3 * d, length, hd, vectors);
+  const Loader k_loader(q + d, 3 * d, length, hd, vectors);
+  const Loader v_loader(q + 2 * d, 3 * d, length, hd, vectors);
+  const auto stream_in = [&](int tile) {
+    if (tile < tiles) {
+      const int to = tile % kStages * kKeys * kWidth;
+      k_loader.template load<kKeys>(k_tiles + to, tile * kKeys);
+      v_loader.template load<kKeys>(v_tiles + to, tile * kKeys);
+    }
+    commit_copies();
+  };
+  q_loader.template load<kQueries>(q_tile, q_first);
+#pragma unroll
+  for (int tile = 0; tile < kStages - 1; ++tile) stream_in(tile);
 
   constexpr int kSteps = kWidth / 16;
   std::uint32_t q_frag[kTiles][kSteps][4];
@@ -55,10 +69,8 @@ __global__ void __launch_bounds__(kThreads, Config<kWidth>::kBlocks)
   for (int m = 0; m < kTiles; ++m) row_max[m][0] = row_max[m][1] = -INFINITY;
   const float scale2 = scale * kLog2E;
 
-  const int last = min(q_first + kQueries, length) - 1;
-  const int tiles = last / kKeys + 1;
   for (int tile = 0; tile < tiles; ++tile) {
-    wait_copies<0>();
+    wait_copies<kStages - 2>();
     __syncthreads();
     if (tile == 0) {
       const std::uint32_t base = shared_address(q_tile);
@@ -68,15 +80,8 @@ __global__ void __launch_bounds__(kThreads, Config<kWidth>::kBlocks)
         for (int k = 0; k < kSteps; ++k)
           Tile<kWidth>::load_a(q_frag[m][k], base, warp_first - q_first + 16 * m, k, lane);
     }
-    const int stage = tile & 1;
-    if (tile + 1 < tiles) {
-      const int next = (stage ^ 1) * kKeys * kWidth;
-      load_tile<T, kWidth, kKeys, kThreads>(k_tiles + next, q + d, 3 * d, (tile + 1) * kKeys, length, hd,
-                                            vectors);
-      load_tile<T, kWidth, kKeys, kThreads>(v_tiles + next, q + 2 * d, 3 * d, (tile + 1) * kKeys, length, hd,
-                                            vectors);
-      commit_copies();
-    }
+    stream_in(tile + kStages - 1);
+    const int stage = tile % kStages;
     if (tile * kKeys > warp_first + 16 * kTiles - 1) continue;  // nothing visible to this warp
     const std::uint32_t k_base = shared_address(k_tiles + stage * kKeys * kWidth);
     const std::uint32_t v_base = shared_address(v_tiles + stage * kKeys * kWidth);
@@ -178,7 +183,8 @@ template <typename T, int kWidth>
 void launch(T* out, float* lse, const T* qkv, const AttentionShape& shape, bool vectors,
             cudaStream_t stream) {
   constexpr int kQueries = Config<kWidth>::kQueries;
-  constexpr int kBytes = (kQueries + 4 * Config<kWidth>::kKeys) * kWidth * static_cast<int>(sizeof(T));
+  constexpr int kBytes =
+      (kQueries + 2 * kStages * Config<kWidth>::kKeys) * kWidth * static_cast<int>(sizeof(T));
   if (kBytes > 48 << 10)
     ANDREA_CUDA_CHECK(
         cudaFuncSetAttribute(k_forward<T, kWidth>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));

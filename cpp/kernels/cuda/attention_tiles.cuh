@@ -13,30 +13,53 @@ namespace andrea::cuda {
 
 constexpr float kLog2E = 1.44269504088896340736F;
 
-/// Copies rows first .. first + kRows - 1 of one head into a tile; what lies outside [0, rows) x [0, hd) is
-/// zero. `from` is row 0 of the head, rows are `step` elements apart. Finish with commit and wait.
-template <typename T, int kWidth, int kRows, int kThreads>
-__device__ __forceinline__ void load_tile(T* tile, const T* from, std::int64_t step, int first, int rows,
-                                          int hd, bool vectors) {
-  constexpr int kChunks = kWidth / 8;
-  const std::uint32_t base = shared_address(tile);
+/// Brings tiles of kRows rows of one head into shared memory, a thread always the same places of a tile: what
+/// does not change from tile to tile is worked out once. Rows outside [0, rows) and columns outside [0, hd)
+/// are zero.
+template <typename T, int kWidth, int kThreads>
+class TileLoader {
+ public:
+  /// `from` is row 0 of the head, rows are `step` elements apart.
+  __device__ __forceinline__ TileLoader(const T* from, std::int64_t step, int rows, int hd, bool vectors)
+      : from_(from + chunk() * 8), step_(step), rows_(rows), hd_(hd), vectors_(vectors) {}
+
+  /// Rows first .. first + kRows - 1; finish with commit and wait.
+  template <int kRows>
+  __device__ __forceinline__ void load(T* tile, int first) const {
+    constexpr int kPasses = (kRows + kPassRows - 1) / kPassRows;
+    const std::uint32_t to = shared_address(tile) + Tile<kWidth>::offset(row(), chunk());
+    const bool column_inside = chunk() * 8 < hd_;
 #pragma unroll
-  for (int i = 0; i < (kRows * kChunks + kThreads - 1) / kThreads; ++i) {
-    const int item = i * kThreads + static_cast<int>(threadIdx.x);
-    if (kRows * kChunks % kThreads != 0 && item >= kRows * kChunks) break;
-    const int row = item / kChunks;
-    const int chunk = item % kChunks;
-    const bool inside = first + row < rows && chunk * 8 < hd;
-    const T* const source = from + (inside ? static_cast<std::int64_t>(first + row) * step + chunk * 8 : 0);
-    const std::uint32_t to = Tile<kWidth>::offset(row, chunk);
-    if (vectors) {
-      copy_async16(base + to, source, inside);
-    } else {  // head dims that are not multiples of 8
-      T* const out = reinterpret_cast<T*>(reinterpret_cast<char*>(tile) + to);
-      for (int c = 0; c < 8; ++c) out[c] = inside && chunk * 8 + c < hd ? source[c] : from_float<T>(0.0F);
+    for (int i = 0; i < kPasses; ++i) {
+      const int at = first + row() + i * kPassRows;
+      if (kRows % kPassRows != 0 && row() + i * kPassRows >= kRows) break;
+      const bool inside = column_inside && at < rows_;
+      const T* const source = from_ + (inside ? at * step_ : 0);
+      // A pass is a multiple of 8 rows, so that the permutation of chunks is the same in each.
+      constexpr std::uint32_t kPassBytes = kPassRows * kWidth * 2;
+      if (vectors_) {
+        copy_async16(to + static_cast<std::uint32_t>(i) * kPassBytes, source, inside);
+      } else {  // head dims that are not multiples of 8
+        T* const out = tile + Tile<kWidth>::offset(row() + i * kPassRows, chunk()) / sizeof(T);
+        for (int c = 0; c < 8; ++c)
+          out[c] = inside && chunk() * 8 + c < hd_ ? source[c] : from_float<T>(0.0F);
+      }
     }
   }
-}
+
+ private:
+  static constexpr int kChunks = kWidth / 8;
+  static constexpr int kPassRows = kThreads / kChunks;
+  static_assert(kPassRows % 8 == 0, "the permutation of chunks repeats every 8 rows");
+  __device__ __forceinline__ static int row() { return static_cast<int>(threadIdx.x) / kChunks; }
+  __device__ __forceinline__ static int chunk() { return static_cast<int>(threadIdx.x) % kChunks; }
+
+  const T* from_;
+  std::int64_t step_;
+  int rows_;
+  int hd_;
+  bool vectors_;
+};
 
 /// Stores a C tile (columns 8 n + 2 c, + 1) of row `row`.
 template <typename T>

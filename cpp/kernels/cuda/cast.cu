@@ -31,20 +31,16 @@ bool kernels_fit_device() {
 
 template <typename T>
 void CudaOps<T>::k_cast_weights(act_t* out, const float* in, std::int64_t n) {
-  settle(out, n);
-  settle(in, n);
   launch_elementwise<4>(Cast<T, float>{typed(out), in}, n, aligned16(out, in), stream_);
 }
 
 template <typename T>
 void CudaOps<T>::k_cast_to_float(float* out, const act_t* in, std::int64_t n) {
-  settle(out, n);
   launch_elementwise<4>(Cast<float, T>{out, typed(in)}, n, aligned16(out, in), stream_);
 }
 
 template <typename T>
 void CudaOps<T>::k_zero_grads(float* grads, std::int64_t n) {
-  settle(grads, n);
   ANDREA_CUDA_CHECK(cudaMemsetAsync(grads, 0, static_cast<std::size_t>(n) * sizeof(float), stream_));
 }
 

@@ -76,60 +76,16 @@ CudaDevice::CudaDevice(Precision precision, bool allow_tf32)
   // Blocking waits: the host thread sleeps instead of burning a core; a queued step hides the wake-up.
   for (cudaEvent_t& event : marks_)
     ANDREA_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync));
-  ANDREA_CUDA_CHECK(cudaStreamCreateWithFlags(&beside_stream_, cudaStreamNonBlocking));
-  ANDREA_CUDA_CHECK(cudaEventCreateWithFlags(&fork_, cudaEventDisableTiming));
-  for (cudaEvent_t& event : beside_events_)
-    ANDREA_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
   gemm_ = std::make_unique<GemmTable>(precision, allow_tf32);
 }
 
 CudaDevice::~CudaDevice() {
-  (void)cudaStreamSynchronize(beside_stream_);
   (void)cudaStreamSynchronize(stream_);
   for (const auto& entry : records_)
     if (entry.second.graph != nullptr) (void)cudaGraphExecDestroy(entry.second.graph);
   for (cudaEvent_t event : marks_)
     if (event != nullptr) (void)cudaEventDestroy(event);
-  for (cudaEvent_t event : beside_events_)
-    if (event != nullptr) (void)cudaEventDestroy(event);
-  if (fork_ != nullptr) (void)cudaEventDestroy(fork_);
-  (void)cudaStreamDestroy(beside_stream_);
   (void)cudaStreamDestroy(stream_);
-}
-
-cudaStream_t CudaDevice::begin_beside() {
-  ANDREA_CUDA_CHECK(cudaEventRecord(fork_, stream_));
-  ANDREA_CUDA_CHECK(cudaStreamWaitEvent(beside_stream_, fork_, 0));
-  return beside_stream_;
-}
-
-void CudaDevice::end_beside(const Range& a, const Range& b, const Range& c) {
-  if (beside_.size() == kBeside) {  // the oldest one's event is needed again
-    ANDREA_CUDA_CHECK(cudaStreamWaitEvent(stream_, beside_events_[beside_.front().event], 0));
-    beside_.erase(beside_.begin());
-  }
-  ANDREA_CUDA_CHECK(cudaEventRecord(beside_events_[next_event_], beside_stream_));
-  beside_.push_back({{a, b, c}, next_event_});
-  next_event_ = (next_event_ + 1) % kBeside;
-}
-
-void CudaDevice::settle(const void* from, std::size_t bytes) {
-  const auto* const begin = static_cast<const char*>(from);
-  for (std::size_t i = beside_.size(); i > 0; --i)
-    for (const Range& range : beside_[i - 1].ranges) {
-      const auto* const other = static_cast<const char*>(range.from);
-      if (begin >= other + range.bytes || other >= begin + bytes) continue;
-      // The work beside the stream is done in order, so waiting for this piece settles the earlier ones.
-      ANDREA_CUDA_CHECK(cudaStreamWaitEvent(stream_, beside_events_[beside_[i - 1].event], 0));
-      beside_.erase(beside_.begin(), beside_.begin() + static_cast<std::ptrdiff_t>(i));
-      return;
-    }
-}
-
-void CudaDevice::settle_all() {
-  if (beside_.empty()) return;
-  ANDREA_CUDA_CHECK(cudaStreamWaitEvent(stream_, beside_events_[beside_.back().event], 0));
-  beside_.clear();
 }
 
 DeviceInfo CudaDevice::info() const {
@@ -190,26 +146,21 @@ void* CudaDevice::allocate_host(std::size_t bytes) {
 void CudaDevice::release_host(void* memory) noexcept { (void)cudaFreeHost(memory); }
 
 void CudaDevice::upload(void* device, const void* host, std::size_t bytes) {
-  settle(device, bytes);
   if (bytes > 0) ANDREA_CUDA_CHECK(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_));
 }
 
 void CudaDevice::download(void* host, const void* device, std::size_t bytes) {
-  settle(device, bytes);
   if (bytes > 0) ANDREA_CUDA_CHECK(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_));
 }
 
 void CudaDevice::fill_zero(void* device, std::size_t bytes) {
-  settle(device, bytes);
   if (bytes > 0) ANDREA_CUDA_CHECK(cudaMemsetAsync(device, 0, bytes, stream_));
 }
 
 void CudaDevice::run(std::int64_t key, const std::function<void()>& work) {
   Record& record = records_[key];
-  settle_all();
   if (!record.seen) {
     work();
-    settle_all();
     record.seen = true;
     return;
   }
@@ -218,9 +169,7 @@ void CudaDevice::run(std::int64_t key, const std::function<void()>& work) {
     cudaGraph_t graph = nullptr;
     try {
       work();
-      settle_all();
     } catch (...) {
-      beside_.clear();
       (void)cudaStreamEndCapture(stream_, &graph);  // leave the stream usable, report the first error
       if (graph != nullptr) (void)cudaGraphDestroy(graph);
       (void)cudaGetLastError();
@@ -234,15 +183,9 @@ void CudaDevice::run(std::int64_t key, const std::function<void()>& work) {
   ANDREA_CUDA_CHECK(cudaGraphLaunch(record.graph, stream_));
 }
 
-void CudaDevice::mark(int slot) {
-  settle_all();
-  ANDREA_CUDA_CHECK(cudaEventRecord(marks_[slot], stream_));
-}
+void CudaDevice::mark(int slot) { ANDREA_CUDA_CHECK(cudaEventRecord(marks_[slot], stream_)); }
 
 void CudaDevice::wait_mark(int slot) { ANDREA_CUDA_CHECK(cudaEventSynchronize(marks_[slot])); }
-void CudaDevice::wait() {
-  settle_all();
-  ANDREA_CUDA_CHECK(cudaStreamSynchronize(stream_));
-}
+void CudaDevice::wait() { ANDREA_CUDA_CHECK(cudaStreamSynchronize(stream_)); }
 
 }  // namespace andrea::cuda

@@ -8,7 +8,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <vector>
 
 #include "kernels/cuda/gemm.h"
 #include "kernels/device.h"
@@ -38,25 +37,6 @@ class CudaDevice final : public Device {
   int steps_in_flight() const override { return 2; }
 
   cudaStream_t stream() const { return stream_; }
-
-  // Work beside the stream. Weight gradients are read by nothing until the end of a step, and their few
-  // tiles leave most of the GPU idle: they run on a second stream, and whoever is about to touch memory
-  // that they read or write waits for them first. The order of every sum stays as it is, so the bits do,
-  // too.
-
-  /// Bytes from..from+bytes-1 that a piece of work reads or writes.
-  struct Range {
-    const void* from;
-    std::size_t bytes;
-  };
-  /// The second stream, made to wait for everything queued so far.
-  cudaStream_t begin_beside();
-  /// What was queued there since touches these ranges (at most three).
-  void end_beside(const Range& a, const Range& b, const Range& c);
-  /// Makes the stream wait for the work beside it that touches the range.
-  void settle(const void* from, std::size_t bytes);
-  void settle_all();
-
   GemmTable& gemm() { return *gemm_; }
 
  private:
@@ -65,22 +45,12 @@ class CudaDevice final : public Device {
     cudaGraphExec_t graph = nullptr;
   };
   static constexpr int kMarks = 8;
-  static constexpr int kBeside = 32;  // pieces of work beside the stream that are told apart
-  struct Beside {
-    Range ranges[3];
-    int event;  // in beside_events_
-  };
 
   Precision precision_;
   bool allow_tf32_;
   int device_ = 0;
   cudaStream_t stream_ = nullptr;
   cudaEvent_t marks_[kMarks] = {};
-  cudaStream_t beside_stream_ = nullptr;
-  cudaEvent_t fork_ = nullptr;
-  cudaEvent_t beside_events_[kBeside] = {};
-  int next_event_ = 0;
-  std::vector<Beside> beside_;  // in the order they were queued
   std::unique_ptr<GemmTable> gemm_;
   std::map<std::int64_t, Record> records_;
 };

@@ -13,10 +13,9 @@ namespace andrea::cuda {
 template <typename T>
 std::size_t CudaOps<T>::scratch_bytes(const Extent& extent) const {
   const std::int64_t rows = extent.batch * extent.context;
-  const std::size_t beside = sizeof(T) == 2 ? kBesideWorkspaceBytes : 0;
-  return beside + std::max({kGemmWorkspaceBytes, embed_bwd_scratch(rows, extent.d_model, extent.vocab),
-                            layernorm_bwd_scratch(extent.d_model),
-                            attn_bwd_scratch(extent.batch, extent.context, extent.n_head)});
+  return std::max({kGemmWorkspaceBytes, embed_bwd_scratch(rows, extent.d_model, extent.vocab),
+                   layernorm_bwd_scratch(extent.d_model),
+                   attn_bwd_scratch(extent.batch, extent.context, extent.n_head)});
 }
 
 template <typename T>
@@ -27,11 +26,9 @@ void CudaOps<T>::set_scratch(void* scratch, std::size_t bytes) {
 
 template <typename T>
 void* CudaOps<T>::scratch(std::size_t bytes) const {
-  const std::size_t beside = sizeof(T) == 2 ? kBesideWorkspaceBytes : 0;  // at the end of the scratch memory
-  if (scratch_ == nullptr || bytes + beside > scratch_size_)
+  if (scratch_ == nullptr || bytes > scratch_size_)
     throw DeviceError("scratch memory of " + std::to_string(scratch_size_) + " bytes is set, " +
-                      std::to_string(bytes + beside) +
-                      " are needed: call set_scratch() with scratch_bytes(extent)");
+                      std::to_string(bytes) + " are needed: call set_scratch() with scratch_bytes(extent)");
   return scratch_;
 }
 
@@ -42,35 +39,14 @@ void CudaOps<T>::product(GemmKind kind, void* out, const void* a, const void* b,
 }
 
 template <typename T>
-void CudaOps<T>::weight_gradient(float* dw, const act_t* dy, const act_t* x, std::int64_t m, std::int64_t n,
-                                 std::int64_t k, bool accumulate) {
-  const float* const addend = accumulate ? dw : nullptr;
-  if constexpr (sizeof(T) == 4) {  // float32 products fill the GPU by themselves
-    product(GemmKind::kWeight, dw, dy, x, addend, m, n, k);
-  } else {
-    (void)scratch(kGemmWorkspaceBytes);
-    void* const workspace =
-        static_cast<char*>(scratch_) + (scratch_size_ - kBesideWorkspaceBytes) / 256 * 256;
-    const cudaStream_t stream = device_.begin_beside();
-    gemm_.multiply(GemmKind::kWeight, dw, dy, x, addend, m, n, k, workspace, stream);
-    const auto bytes = [](std::int64_t elements, std::size_t size) {
-      return static_cast<std::size_t>(elements) * size;
-    };
-    device_.end_beside({dw, bytes(m * n, 4)}, {dy, bytes(k * m, sizeof(T))}, {x, bytes(k * n, sizeof(T))});
-  }
-}
-
-template <typename T>
 void CudaOps<T>::k_attn_qkv_fwd(act_t* qkv, const act_t* x, const act_t* w_qkv, std::int64_t rows,
                                 std::int64_t d) {
-  settle(qkv, rows * 3 * d);
   product(GemmKind::kForward, qkv, x, w_qkv, nullptr, rows, 3 * d, d);
 }
 
 template <typename T>
 void CudaOps<T>::k_attn_qkv_bwd(act_t* dx, float* dw_qkv, const act_t* dqkv, const act_t* x,
                                 const act_t* w_qkv, std::int64_t rows, std::int64_t d, bool accumulate) {
-  settle(dx, rows * d);
   weight_gradient(dw_qkv, dqkv, x, 3 * d, d, rows, accumulate);
   product(GemmKind::kInput, dx, dqkv, w_qkv, nullptr, rows, d, 3 * d);
 }
@@ -78,14 +54,12 @@ void CudaOps<T>::k_attn_qkv_bwd(act_t* dx, float* dw_qkv, const act_t* dqkv, con
 template <typename T>
 void CudaOps<T>::k_attn_out_fwd(act_t* out, const act_t* att, const act_t* w_o, const act_t* residual,
                                 std::int64_t rows, std::int64_t d) {
-  settle(out, rows * d);
   product(GemmKind::kForward, out, att, w_o, residual, rows, d, d);
 }
 
 template <typename T>
 void CudaOps<T>::k_attn_out_bwd(act_t* datt, float* dw_o, const act_t* dout, const act_t* att,
                                 const act_t* w_o, std::int64_t rows, std::int64_t d, bool accumulate) {
-  settle(datt, rows * d);
   weight_gradient(dw_o, dout, att, d, d, rows, accumulate);
   product(GemmKind::kInput, datt, dout, w_o, nullptr, rows, d, d);
 }
@@ -93,14 +67,12 @@ void CudaOps<T>::k_attn_out_bwd(act_t* datt, float* dw_o, const act_t* dout, con
 template <typename T>
 void CudaOps<T>::k_head_fwd(act_t* logits, const act_t* x, const act_t* w, std::int64_t rows, std::int64_t d,
                             std::int64_t Vp) {
-  settle(logits, rows * Vp);
   product(GemmKind::kForward, logits, x, w, nullptr, rows, Vp, d);
 }
 
 template <typename T>
 void CudaOps<T>::k_head_bwd(act_t* dx, float* dw, const act_t* dlogits, const act_t* x, const act_t* w,
                             std::int64_t rows, std::int64_t d, std::int64_t Vp, bool accumulate) {
-  settle(dx, rows * d);
   weight_gradient(dw, dlogits, x, Vp, d, rows, accumulate);
   product(GemmKind::kInput, dx, dlogits, w, nullptr, rows, d, Vp);
 }
@@ -109,8 +81,6 @@ void CudaOps<T>::k_head_bwd(act_t* dx, float* dw, const act_t* dlogits, const ac
 #define ANDREA_INSTANTIATE(T)                                                                               \
   template std::size_t CudaOps<T>::scratch_bytes(const Extent&) const;                                      \
   template void CudaOps<T>::set_scratch(void*, std::size_t);                                                \
-  template void CudaOps<T>::weight_gradient(float*, const act_t*, const act_t*, std::int64_t, std::int64_t, \
-                                            std::int64_t, bool);                                            \
   template void* CudaOps<T>::scratch(std::size_t) const;                                                    \
   template void CudaOps<T>::product(GemmKind, void*, const void*, const void*, const void*, std::int64_t,   \
                                     std::int64_t, std::int64_t);                                            \

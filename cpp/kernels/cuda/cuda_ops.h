@@ -15,7 +15,7 @@ template <typename T>
 class CudaOps final : public Ops {
  public:
   CudaOps(CudaDevice& device, Precision precision)
-      : precision_(precision), device_(device), gemm_(device.gemm()), stream_(device.stream()) {}
+      : precision_(precision), gemm_(device.gemm()), stream_(device.stream()) {}
 
   Precision precision() const override { return precision_; }
   std::size_t act_bytes() const override { return sizeof(T); }
@@ -92,17 +92,13 @@ class CudaOps final : public Ops {
   void product(GemmKind kind, void* out, const void* a, const void* b, const void* addend, std::int64_t m,
                std::int64_t n, std::int64_t k);
 
-  /// dW = dy^T x [m, n], sums over k rows: beside the stream for 16-bit types.
+  /// dW = dy^T x [m, n], sums over k rows.
   void weight_gradient(float* dw, const act_t* dy, const act_t* x, std::int64_t m, std::int64_t n,
-                       std::int64_t k, bool accumulate);
-  /// To be called before the n elements of an output (or of gradients that are read) are touched.
-  void settle(const act_t* p, std::int64_t n) { device_.settle(p, static_cast<std::size_t>(n) * sizeof(T)); }
-  void settle(const float* p, std::int64_t n) {
-    device_.settle(p, static_cast<std::size_t>(n) * sizeof(float));
+                       std::int64_t k, bool accumulate) {
+    product(GemmKind::kWeight, dw, dy, x, accumulate ? dw : nullptr, m, n, k);
   }
 
   Precision precision_;
-  CudaDevice& device_;
   GemmTable& gemm_;
   cudaStream_t stream_;
   void* scratch_ = nullptr;

@@ -261,7 +261,6 @@ std::size_t embed_bwd_scratch(std::int64_t rows, std::int64_t d, std::int64_t V)
 template <typename T>
 void CudaOps<T>::k_embed_fwd(act_t* x, const std::int32_t* ids, const act_t* tok_embed,
                              const act_t* pos_embed, std::int64_t B, std::int64_t T_, std::int64_t d) {
-  settle(x, B * T_ * d);
   embed_forward<T>(typed(x), ids, typed(tok_embed), typed(pos_embed), B * T_, T_, d, nullptr, stream_);
 }
 
@@ -269,7 +268,6 @@ template <typename T>
 void CudaOps<T>::k_embed_decode_fwd(act_t* x, const std::int32_t* ids, const std::int32_t* position,
                                     const act_t* tok_embed, const act_t* pos_embed, std::int64_t B,
                                     std::int64_t d) {
-  settle(x, B * d);
   embed_forward<T>(typed(x), ids, typed(tok_embed), typed(pos_embed), B, 1, d, position, stream_);
 }
 
@@ -277,8 +275,6 @@ template <typename T>
 void CudaOps<T>::k_embed_bwd(float* d_tok_embed, float* d_pos_embed, const act_t* dx, const std::int32_t* ids,
                              std::int64_t B, std::int64_t T_, std::int64_t d, std::int64_t V,
                              bool accumulate_tok, bool accumulate_pos) {
-  settle(d_tok_embed, V * d);
-  settle(d_pos_embed, T_ * d);
   const std::int64_t all = B * T_;
   if (all == 0) return;
   if (all > INT_MAX - kChunk)

@@ -132,7 +132,7 @@ const GemmTable::Plan* GemmTable::resolve(const Key& key, const void* aux) {
   const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
     ANDREA_CUDA_CHECK(lt.preference_set(preference, attribute, &value, sizeof value));
   };
-  const std::size_t workspace = workspace_bytes(key.kind);
+  const std::size_t workspace = kGemmWorkspaceBytes;
   // Split sums go through the workspace in float32 and are added in a second, ordered stage.
   const std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace);
@@ -180,14 +180,14 @@ const GemmTable::Plan* GemmTable::resolve(const Key& key, const void* aux) {
                     " on this GPU; sizes that are multiples of 8 are always supported");
 }
 
-void GemmTable::run(const Plan& plan, std::size_t workspace_size, void* out, const void* a, const void* b,
-                    const void* addend, void* workspace, cudaStream_t stream) {
+void GemmTable::run(const Plan& plan, void* out, const void* a, const void* b, const void* addend,
+                    void* workspace, cudaStream_t stream) {
   const float alpha = 1.0F;
   const float beta = addend != nullptr ? 1.0F : 0.0F;
   const void* c = addend != nullptr ? addend : out;
   ANDREA_CUDA_CHECK(lt_library().matmul(static_cast<cublasLtHandle_t>(handle_), plan.desc, &alpha, b,
                                         plan.b.get(), a, plan.a.get(), &beta, c, plan.out.get(), out,
-                                        plan.out.get(), &plan.algo, workspace, workspace_size, stream));
+                                        plan.out.get(), &plan.algo, workspace, kGemmWorkspaceBytes, stream));
 }
 
 void GemmTable::multiply(GemmKind kind, void* out, const void* a, const void* b, const void* addend,
@@ -196,7 +196,7 @@ void GemmTable::multiply(GemmKind kind, void* out, const void* a, const void* b,
   const std::uint32_t align_out = std::min(alignment_of(out), alignment_of(addend));
   const Key key{kind,           Epilogue::kNone, m, n, k, addend != nullptr, align_out, alignment_of(a),
                 alignment_of(b)};
-  run(*resolve(key, nullptr), workspace_bytes(kind), out, a, b, addend, workspace, stream);
+  run(*resolve(key, nullptr), out, a, b, addend, workspace, stream);
 }
 
 bool GemmTable::multiply_with(Epilogue epilogue, const void* aux, GemmKind kind, void* out, const void* a,
@@ -208,7 +208,7 @@ bool GemmTable::multiply_with(Epilogue epilogue, const void* aux, GemmKind kind,
   if (plan == nullptr) return false;
   ANDREA_CUDA_CHECK(
       lt_library().desc_set(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux, sizeof aux));
-  run(*plan, workspace_bytes(kind), out, a, b, nullptr, workspace, stream);
+  run(*plan, out, a, b, nullptr, workspace, stream);
   return true;
 }
 

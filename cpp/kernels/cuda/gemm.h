@@ -18,8 +18,6 @@ namespace andrea::cuda {
 
 /// Memory that every product may use while it runs.
 constexpr std::size_t kGemmWorkspaceBytes = std::size_t{32} << 20;
-/// The same for products of 16-bit operands that give weight gradients: they run beside the others.
-constexpr std::size_t kBesideWorkspaceBytes = std::size_t{8} << 20;
 
 /// How the operands of a product lie in memory. Row-major, in the terms of a linear layer y = x W^T.
 enum class GemmKind {
@@ -47,10 +45,6 @@ class GemmTable {
   void multiply(GemmKind kind, void* out, const void* a, const void* b, const void* addend, std::int64_t m,
                 std::int64_t n, std::int64_t k, void* workspace, cudaStream_t stream);
 
-  std::size_t workspace_bytes(GemmKind kind) const {
-    return kind == GemmKind::kWeight && precision_ != Precision::kFp32 ? kBesideWorkspaceBytes
-                                                                       : kGemmWorkspaceBytes;
-  }
   /// A product with an epilogue; false, and nothing done, if the library has no algorithm for it.
   bool multiply_with(Epilogue epilogue, const void* aux, GemmKind kind, void* out, const void* a,
                      const void* b, std::int64_t m, std::int64_t n, std::int64_t k, void* workspace,
@@ -65,8 +59,8 @@ class GemmTable {
   struct Key;
   struct Plan;
   const Plan* resolve(const Key& key, const void* aux);
-  void run(const Plan& plan, std::size_t workspace_size, void* out, const void* a, const void* b,
-           const void* addend, void* workspace, cudaStream_t stream);
+  void run(const Plan& plan, void* out, const void* a, const void* b, const void* addend, void* workspace,
+           cudaStream_t stream);
 
   Precision precision_;
   bool allow_tf32_;

@@ -188,7 +188,6 @@ void CudaOps<T>::k_loss_fwd(float* losses, const act_t* logits, const std::int32
 template <typename T>
 void CudaOps<T>::k_loss_bwd(act_t* dlogits, const act_t* logits, const std::int32_t* targets, float scale,
                             const StepStatus* status, std::int64_t rows, std::int64_t V, std::int64_t Vp) {
-  settle(dlogits, rows * Vp);
   loss<T>(nullptr, typed(dlogits), typed(logits), targets, scale, status, rows, V, Vp, stream_);
 }
 
@@ -196,7 +195,6 @@ template <typename T>
 void CudaOps<T>::k_loss_fwd_bwd(float* losses, act_t* logits, const std::int32_t* targets, float scale,
                                 const StepStatus* status, std::int64_t rows, std::int64_t V,
                                 std::int64_t Vp) {
-  settle(logits, rows * Vp);
   loss<T>(losses, typed(logits), typed(logits), targets, scale, status, rows, V, Vp, stream_);
 }
 

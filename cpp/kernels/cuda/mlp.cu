@@ -71,9 +71,6 @@ struct GeluBackward {
 template <typename T>
 void CudaOps<T>::k_mlp_fwd(act_t* out, act_t* h, act_t* g, const act_t* x, const act_t* w_1, const act_t* w_2,
                            const act_t* residual, std::int64_t rows, std::int64_t d) {
-  settle(out, rows * d);
-  settle(h, rows * 4 * d);
-  settle(g, rows * 4 * d);
   product(GemmKind::kForward, h, x, w_1, nullptr, rows, 4 * d, d);
   launch_elementwise<kVec<T>>(Gelu<T>{typed(g), typed(h)}, rows * 4 * d, aligned16(g, h), stream_);
   product(GemmKind::kForward, out, g, w_2, residual, rows, d, 4 * d);
@@ -85,11 +82,8 @@ void CudaOps<T>::k_mlp_bwd(act_t* dx, float* dw_1, float* dw_2, act_t* dh, const
                            std::int64_t d, bool recompute_g, bool accumulate) {
   const std::int64_t n = rows * 4 * d;
   const bool aligned = aligned16(dh, h, g);
-  settle(dx, rows * d);
-  settle(dh, n);
   if (recompute_g) {
     // g's memory takes dL/dg first; one pass then turns (dL/dg, h) into (gelu(h), dL/dh).
-    settle(g, n);
     product(GemmKind::kInput, g, dout, w_2, nullptr, rows, 4 * d, d);
     launch_elementwise<kVec<T>>(GeluBackward<T, true>{typed(dh), typed(g), typed(h), typed(g)}, n, aligned,
                                 stream_);
@@ -98,7 +92,6 @@ void CudaOps<T>::k_mlp_bwd(act_t* dx, float* dw_1, float* dw_2, act_t* dh, const
     // Once dW_2 has read g, its memory may take dL/dg where dh is h.
     weight_gradient(dw_2, dout, g, d, 4 * d, rows, accumulate);
     act_t* const dg = dh == h ? g : dh;
-    settle(dg, n);
     if (sizeof(T) == 2 && gemm_.multiply_with(Epilogue::kGeluBackward, h, GemmKind::kInput, dg, dout, w_2,
                                               rows, 4 * d, d, scratch(kGemmWorkspaceBytes), stream_)) {
       dh = dg;  // the product's epilogue has applied gelu'(h) already

@@ -151,7 +151,6 @@ std::int64_t CudaOps<T>::grad_norm_partials(std::int64_t n) const {
 
 template <typename T>
 void CudaOps<T>::k_grad_norm_partial(double* partials, const float* grads, std::int64_t n) {
-  settle(grads, n);
   k_norm_partial<<<static_cast<unsigned>(grad_norm_partials(n)), kThreads, 0, stream_>>>(partials, grads, n,
                                                                                          aligned16(grads));
   ANDREA_CUDA_LAUNCHED("k_grad_norm_partial");
@@ -166,7 +165,6 @@ void CudaOps<T>::k_grad_norm_final(StepStatus* status, const double* partials, s
 
 template <typename T>
 void CudaOps<T>::k_grad_scale(float* grads, const StepStatus* status, std::int64_t n) {
-  settle(grads, n);
   launch_elementwise<4>(Scale{grads, status}, n, aligned16(grads), stream_);
 }
 
@@ -174,8 +172,6 @@ template <typename T>
 void CudaOps<T>::k_adamw(float* params, float* m, float* v, act_t* compute_weights, const float* grads,
                          const StepControl* control, const StepStatus* status, std::int64_t n,
                          std::int64_t n_decay, std::int64_t n_compute) {
-  settle(grads, n);
-  settle(params, n);
   launch_elementwise<4>(
       AdamW<T>{params, m, v, typed(compute_weights), grads, control, status, n_decay, n_compute}, n,
       aligned16(params, m, v, grads, compute_weights), stream_);

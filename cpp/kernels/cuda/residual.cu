@@ -29,14 +29,11 @@ struct Add {
 
 template <typename T>
 void CudaOps<T>::k_residual_add(act_t* out, const act_t* a, const act_t* b, std::int64_t n) {
-  settle(out, n);
   launch_elementwise<kVec<T>>(Add<T>{typed(out), typed(a), typed(b)}, n, aligned16(out, a, b), stream_);
 }
 
 template <typename T>
 void CudaOps<T>::k_residual_add_bwd(act_t* da, act_t* db, const act_t* dout, std::int64_t n) {
-  if (da != nullptr) settle(da, n);
-  if (db != nullptr) settle(db, n);
   const std::size_t bytes = static_cast<std::size_t>(n) * sizeof(T);
   for (act_t* branch : {da, db})
     if (branch != nullptr && branch != dout && bytes > 0)
