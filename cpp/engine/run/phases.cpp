@@ -1,6 +1,7 @@
 #include "engine/run/phases.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "engine/errors.h"
@@ -32,7 +33,8 @@ void Phases::record(const std::vector<Row>& rows) {
 std::string Phases::state() const {
   Json records = Json::array();
   for (const Row& r : records_)
-    records.push_back({r.step, r.row, r.source, r.documents, static_cast<double>(r.loss)});
+    records.push_back({r.step, r.row, r.source, r.documents,
+                       std::isfinite(r.loss) ? Json(static_cast<double>(r.loss)) : Json()});
   Json phase;
   if (in_phase_)
     phase = {{"first_step", phase_.first_step}, {"steps", phase_.steps}, {"weights", phase_.weights}};
@@ -64,7 +66,7 @@ void Phases::restore(const std::string& state, const std::vector<std::string>& s
       if (found == now.end()) continue;  // a source that is no longer there
       row.source = found - now.begin();
       row.documents = r.at(3).get<std::int64_t>();
-      row.loss = static_cast<float>(r.at(4).get<double>());
+      row.loss = r.at(4).is_null() ? std::nanf("") : static_cast<float>(r.at(4).get<double>());
       records_.push_back(row);
     }
   } catch (const Json::exception& error) {

@@ -17,7 +17,7 @@ class Phases {
   /// Before the rows of `step` are drawn. True if a new phase begins with it; then current() is the new one.
   bool advance(std::int64_t step);
   const Phase& current() const { return phase_; }
-  /// Finished rows, in order; rows of skipped steps are not to be given.
+  /// Finished rows, in order; the loss is NaN where the step was skipped.
   void record(const std::vector<Row>& rows);
 
   /// The policy's state as it was when the phase began, the phase, and the records since, as JSON.

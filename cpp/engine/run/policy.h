@@ -34,7 +34,8 @@ struct Phase {
 class Policy {
  public:
   virtual ~Policy() = default;
-  /// `records`: the rows finished since the last call, in order, skipped steps left out.
+  /// `records`: the rows finished since the last call, in order. Rows of skipped steps have consumed their
+  /// documents, but have no loss (NaN).
   virtual Phase begin_phase(std::int64_t step, const std::vector<Row>& records) = 0;
   /// JSON. restore(state()) and the same calls give the same phases.
   virtual std::string state() const = 0;

@@ -277,6 +277,7 @@ void Trainer::Impl::account(StepReport report) {
     const std::string& source = engine_.loader().sources()[static_cast<std::size_t>(row.source)].name;
     log_->line(row_line(row, source));
   }
+  phases_->record(report.rows);
   if (report.applied) {
     const double n = static_cast<double>(experiment_.train.smma);
     const double loss = report.loss;
@@ -284,7 +285,6 @@ void Trainer::Impl::account(StepReport report) {
     state_.has_smma = true;
     state_.skipped_in_a_row = 0;
     state_.last_loss = report.loss;
-    phases_->record(report.rows);
     return;
   }
   ++state_.skipped_total;
