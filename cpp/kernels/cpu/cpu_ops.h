@@ -30,7 +30,7 @@ class Tiling {
   std::int64_t count() const { return down_ * across_; }
   Tile tile(std::int64_t i) const;
 
-  static constexpr std::int64_t kMaxRows = 256, kMaxColumns = 512;
+  static constexpr std::int64_t kMaxRows = 512, kMaxColumns = 512;
 
  private:
   std::int64_t m_, n_, height_, width_, down_, across_;

@@ -11,8 +11,8 @@ namespace andrea::ANDREA_CPU_PATH {
 namespace {
 
 constexpr int kRowMajor = 101, kAsIs = 111, kTransposed = 112;
-constexpr std::int64_t kMinTile = 64;      // a smaller tile wastes the packing that BLAS does
-constexpr std::int64_t kEnoughTiles = 16;  // keeps some cores busy and their loads even
+constexpr std::int64_t kMinTile = 64;     // a smaller tile wastes the packing that BLAS does
+constexpr std::int64_t kEnoughTiles = 8;  // keeps some cores busy; more tiles cost more packing
 constexpr std::int64_t kFewRows = 8;
 
 std::int64_t even_cut(std::int64_t n, std::int64_t parts) { return (pieces_of(n, parts) + 15) / 16 * 16; }
