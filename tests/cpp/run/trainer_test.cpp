@@ -25,6 +25,7 @@ class MovingPolicy : public Policy {
   Phase begin_phase(std::int64_t step, const std::vector<Row>& records) override {
     for (const Row& r : records) {
       EXPECT_LE(r.step, step - 2);
+      if (!std::isfinite(r.loss)) continue;  // a skipped step
       sum_ = 0.9 * sum_ + static_cast<double>(r.loss) * static_cast<double>(r.source + 1 + r.documents);
     }
     ++phases_;
