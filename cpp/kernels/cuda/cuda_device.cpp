@@ -73,6 +73,10 @@ CudaDevice::CudaDevice(Precision precision, bool allow_tf32)
     : precision_(precision), allow_tf32_(allow_tf32) {
   ANDREA_CUDA_CHECK(cudaSetDevice(device_));
   ANDREA_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  ANDREA_CUDA_CHECK(cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking));
+  for (cudaEvent_t* event : {&work_done_, &snapshots_done_})
+    ANDREA_CUDA_CHECK(cudaEventCreateWithFlags(event, cudaEventDisableTiming | cudaEventBlockingSync));
+  ANDREA_CUDA_CHECK(cudaEventRecord(snapshots_done_, copies_));
   // Blocking waits: the host thread sleeps instead of burning a core; a queued step hides the wake-up.
   for (cudaEvent_t& event : marks_)
     ANDREA_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync));
@@ -85,6 +89,10 @@ CudaDevice::~CudaDevice() {
     if (entry.second.graph != nullptr) (void)cudaGraphExecDestroy(entry.second.graph);
   for (cudaEvent_t event : marks_)
     if (event != nullptr) (void)cudaEventDestroy(event);
+  (void)cudaStreamSynchronize(copies_);
+  (void)cudaEventDestroy(work_done_);
+  (void)cudaEventDestroy(snapshots_done_);
+  (void)cudaStreamDestroy(copies_);
   (void)cudaStreamDestroy(stream_);
 }
 
@@ -156,6 +164,25 @@ void CudaDevice::download(void* host, const void* device, std::size_t bytes) {
 void CudaDevice::fill_zero(void* device, std::size_t bytes) {
   if (bytes > 0) ANDREA_CUDA_CHECK(cudaMemsetAsync(device, 0, bytes, stream_));
 }
+
+void CudaDevice::snapshot(void* host, const void* device, std::size_t bytes) {
+  if (bytes == 0) return;
+  ANDREA_CUDA_CHECK(cudaEventRecord(work_done_, stream_));
+  ANDREA_CUDA_CHECK(cudaStreamWaitEvent(copies_, work_done_, cudaEventWaitDefault));
+  ANDREA_CUDA_CHECK(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, copies_));
+  ANDREA_CUDA_CHECK(cudaEventRecord(snapshots_done_, copies_));
+}
+
+void CudaDevice::await_snapshots() {
+  // In a graph the wait is a node that looks at the event anew at every launch.
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  ANDREA_CUDA_CHECK(cudaStreamIsCapturing(stream_, &status));
+  const unsigned flags =
+      status == cudaStreamCaptureStatusActive ? cudaEventWaitExternal : cudaEventWaitDefault;
+  ANDREA_CUDA_CHECK(cudaStreamWaitEvent(stream_, snapshots_done_, flags));
+}
+
+void CudaDevice::wait_snapshots() { ANDREA_CUDA_CHECK(cudaEventSynchronize(snapshots_done_)); }
 
 void CudaDevice::run(std::int64_t key, const std::function<void()>& work) {
   Record& record = records_[key];

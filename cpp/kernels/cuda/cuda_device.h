@@ -28,6 +28,11 @@ class CudaDevice final : public Device {
   void upload(void* device, const void* host, std::size_t bytes) override;
   void download(void* host, const void* device, std::size_t bytes) override;
   void fill_zero(void* device, std::size_t bytes) override;
+  /// A second stream copies; the first one's work waits for it where await_snapshots() says, and nowhere
+  /// else.
+  void snapshot(void* host, const void* device, std::size_t bytes) override;
+  void await_snapshots() override;
+  void wait_snapshots() override;
   /// The first run for a key is done as it is (libraries load what they need), the second is recorded as a
   /// graph, later ones replay it. The kernels and their order are the same each time, hence the bits too.
   void run(std::int64_t key, const std::function<void()>& work) override;
@@ -50,6 +55,9 @@ class CudaDevice final : public Device {
   bool allow_tf32_;
   int device_ = 0;
   cudaStream_t stream_ = nullptr;
+  cudaStream_t copies_ = nullptr;         // of snapshots
+  cudaEvent_t work_done_ = nullptr;       // in stream_, before a snapshot begins
+  cudaEvent_t snapshots_done_ = nullptr;  // in copies_
   cudaEvent_t marks_[kMarks] = {};
   std::unique_ptr<GemmTable> gemm_;
   std::map<std::int64_t, Record> records_;
