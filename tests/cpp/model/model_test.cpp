@@ -8,6 +8,7 @@
 
 #include "engine/errors.h"
 #include "engine/model/engine.h"
+#include "engine/run/checkpoint_file.h"
 #include "model/reference_model.h"
 
 namespace andrea {
@@ -223,6 +224,26 @@ TEST_P(ModelOnDevice, NonFiniteStepsAreSkippedAndTimeGoesOn) {
   e.set_parameters({{"lnf.gamma", good}});
   EXPECT_TRUE(e.train_batch(ids.data()).applied);
   for (const float m : e.export_weights().m) ASSERT_TRUE(std::isfinite(m));
+}
+
+TEST_P(ModelOnDevice, ASnapshotHoldsItsMomentWhileTrainingGoesOn) {
+  Engine e = engine(tiny());
+  for (unsigned step = 0; step < 3; ++step) e.train_batch(random_ids(2 * 14, 37, step).data());
+  const Engine::Weights then = e.export_weights();
+  const std::string path = ::testing::TempDir() + "snapshot_" + GetParam() + ".bin";
+  const Model::Snapshot snapshot = e.take_snapshot();
+  // Where a snapshot is a copy it is written later, and the steps in between (recorded ones too) must not
+  // show.
+  if (e.snapshot_is_a_copy())
+    for (unsigned step = 3; step < 8; ++step) e.train_batch(random_ids(2 * 14, 37, step).data());
+  e.write_snapshot(snapshot, 3, path);
+  Engine::Weights read;
+  const CheckpointHeader header = read_checkpoint(path, static_cast<std::int32_t>(e.shape().n_params),
+                                                  &read.weights, &read.m, &read.v, nullptr);
+  EXPECT_EQ(header.step, 3);
+  EXPECT_EQ(read.weights, then.weights);
+  EXPECT_EQ(read.m, then.m);
+  EXPECT_EQ(read.v, then.v);
 }
 
 INSTANTIATE_TEST_SUITE_P(BackEnds, ModelOnDevice, ::testing::Values("cpu", "cuda"),

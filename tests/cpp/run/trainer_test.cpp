@@ -44,8 +44,13 @@ class MovingPolicy : public Policy {
   int phases_ = 0;
 };
 
-class TrainerTest : public ::testing::Test {
+class TrainerTest : public ::testing::TestWithParam<std::string> {
  protected:
+  void SetUp() override {
+    const std::vector<std::string> present = backends_present();
+    if (std::find(present.begin(), present.end(), GetParam()) == present.end())
+      GTEST_SKIP() << "no back end " << GetParam() << " here";
+  }
   TrainerTest() {
     // Small sources, so that a run crosses edges of their epochs.
     write_bytes(data_.file("a.btok"), testing::btok_bytes(testing::documents_of_lengths({5, 40, 1, 17})));
@@ -56,7 +61,7 @@ class TrainerTest : public ::testing::Test {
   Experiment experiment() {
     Experiment e;
     e.name = "tiny";
-    e.model = {8, 2, 1, 8, 300, true};
+    e.model = {16, 2, 1, 8, 300, true};
     e.train.steps = 14;
     e.train.batch_size = 2;
     e.train.micro_batches = 2;
@@ -79,7 +84,7 @@ class TrainerTest : public ::testing::Test {
                TrainerHooks hooks = {}) {
     options.out = out;
     EngineOptions engine_options;
-    engine_options.device = "cpu";
+    engine_options.device = GetParam();
     engine_options.threads = 1;
     Engine engine(e, engine_options);
     int asked = 0;
@@ -102,7 +107,7 @@ class TrainerTest : public ::testing::Test {
   std::vector<std::string> events_;
 };
 
-TEST_F(TrainerTest, StoppedAtEveryPossibleMomentTheRunIsTheSame) {
+TEST_P(TrainerTest, StoppedAtEveryPossibleMomentTheRunIsTheSame) {
   const std::string whole = runs_.file("whole");
   ASSERT_EQ(run(experiment(), whole, {}), ExitCode::kFinished);
   const auto losses = nlohmann::json::parse(read_bytes(whole + "/tiny.loss.json"));
@@ -122,7 +127,7 @@ TEST_F(TrainerTest, StoppedAtEveryPossibleMomentTheRunIsTheSame) {
   EXPECT_GT(stops, 40);  // after steps, in evaluations and in samples
 }
 
-TEST_F(TrainerTest, ManyResumesInARowAreTheSame) {
+TEST_P(TrainerTest, ManyResumesInARowAreTheSame) {
   const std::string whole = runs_.file("whole"), pieces = runs_.file("pieces");
   ASSERT_EQ(run(experiment(), whole, {}), ExitCode::kFinished);
   TrainerOptions options;
@@ -136,7 +141,7 @@ TEST_F(TrainerTest, ManyResumesInARowAreTheSame) {
   expect_equal_runs(whole, pieces, "in pieces");
 }
 
-TEST_F(TrainerTest, StepsEndTheProcessAndTheScheduleFollowsTheRun) {
+TEST_P(TrainerTest, StepsEndTheProcessAndTheScheduleFollowsTheRun) {
   const std::string whole = runs_.file("whole"), halves = runs_.file("halves");
   ASSERT_EQ(run(experiment(), whole, {}), ExitCode::kFinished);
   TrainerOptions options;
@@ -151,7 +156,7 @@ TEST_F(TrainerTest, StepsEndTheProcessAndTheScheduleFollowsTheRun) {
   expect_equal_runs(whole, halves, "resumed when finished");
 }
 
-TEST_F(TrainerTest, SignalsSaveAndStopOrSaveAndGoOn) {
+TEST_P(TrainerTest, SignalsSaveAndStopOrSaveAndGoOn) {
   const std::string out = runs_.file("out");
   SignalRequests::clear();
   TrainerHooks hooks;
@@ -164,7 +169,7 @@ TEST_F(TrainerTest, SignalsSaveAndStopOrSaveAndGoOn) {
   EXPECT_EQ(RunDirectory::steps(out), (std::vector<std::int64_t>{8, 5, 2}));
 }
 
-TEST_F(TrainerTest, FromABinAloneWeightsGoOnAndItSaysSo) {
+TEST_P(TrainerTest, FromABinAloneWeightsGoOnAndItSaysSo) {
   const std::string first = runs_.file("first"), second = runs_.file("second");
   TrainerOptions options;
   options.steps = 5;
@@ -178,7 +183,7 @@ TEST_F(TrainerTest, FromABinAloneWeightsGoOnAndItSaysSo) {
   EXPECT_EQ(nlohmann::json::parse(read_bytes(second + "/tiny.loss.json")).at(0).at(0), 5);
 }
 
-TEST_F(TrainerTest, TheResumeTable) {
+TEST_P(TrainerTest, TheResumeTable) {
   const std::string out = runs_.file("out");
   TrainerOptions first;
   first.steps = 10;
@@ -222,7 +227,7 @@ TEST_F(TrainerTest, TheResumeTable) {
   EXPECT_HAS(said, "resumed at step 5");
 }
 
-TEST_F(TrainerTest, TheGateStopsACollapsedRunAndAsksForAPerson) {
+TEST_P(TrainerTest, TheGateStopsACollapsedRunAndAsksForAPerson) {
   Experiment e = experiment();
   e.samples.every = 2;
   e.samples.patience = 3;
@@ -234,7 +239,7 @@ TEST_F(TrainerTest, TheGateStopsACollapsedRunAndAsksForAPerson) {
   codec.encode = [](const std::string&) { return std::vector<std::int32_t>{}; };
   codec.decode = [](const std::vector<std::int32_t>& ids) { return std::string(ids.size(), 'x'); };
   EngineOptions engine_options;
-  engine_options.device = "cpu";
+  engine_options.device = GetParam();
   engine_options.threads = 1;
   const auto go = [&](const TrainerOptions& options, double score) {
     Engine engine(e, engine_options);
@@ -257,7 +262,7 @@ TEST_F(TrainerTest, TheGateStopsACollapsedRunAndAsksForAPerson) {
   EXPECT_HAS(testing::message_of<DataError>([&] { go(options, 90); }), "301");
 }
 
-TEST_F(TrainerTest, PolishArchivesSamplesAndGoesOnWithTheLosses) {
+TEST_P(TrainerTest, PolishArchivesSamplesAndGoesOnWithTheLosses) {
   const std::string out = runs_.file("out");
   TrainerOptions options;
   options.steps = 8;
@@ -278,7 +283,7 @@ TEST_F(TrainerTest, PolishArchivesSamplesAndGoesOnWithTheLosses) {
   EXPECT_EQ(run(e, out, options), ExitCode::kFinished);  // from now on the new config is the run's
 }
 
-TEST_F(TrainerTest, ADivergedRunEndsWithAnError) {
+TEST_P(TrainerTest, ADivergedRunEndsWithAnError) {
   Experiment e = experiment();
   e.train.lr.peak = e.train.lr.min = 1e30;
   e.train.lr.warmup_steps = 0;
@@ -286,6 +291,9 @@ TEST_F(TrainerTest, ADivergedRunEndsWithAnError) {
   const std::string out = runs_.file("out");
   EXPECT_HAS(testing::message_of<DeviceError>([&] { run(e, out, {}); }), "diverged");
 }
+
+INSTANTIATE_TEST_SUITE_P(BackEnds, TrainerTest, ::testing::Values("cpu", "cuda"),
+                         [](const auto& device) { return device.param; });
 
 }  // namespace
 }  // namespace andrea
