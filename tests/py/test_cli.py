@@ -209,7 +209,7 @@ def finished(config: Path) -> Path:
 
 
 def test_sampling_is_repeatable_and_takes_a_run_or_a_checkpoint(finished: Path) -> None:
-    flags = ("--prompt", " the", "--tokens", 20, "--device", "cpu")
+    flags = ("--prompt", " the", "--tokens", 20, "--device", "cpu", "--threads", 1)
     first = cli("sample", finished, *flags)
     assert first.returncode == 0, first.stderr
     assert first.stdout.startswith(" the")
