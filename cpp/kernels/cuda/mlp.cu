@@ -92,8 +92,11 @@ void CudaOps<T>::k_mlp_bwd(act_t* dx, float* dw_1, float* dw_2, act_t* dh, const
     // Once dW_2 has read g, its memory may take dL/dg where dh is h.
     weight_gradient(dw_2, dout, g, d, 4 * d, rows, accumulate);
     act_t* const dg = dh == h ? g : dh;
-    if (sizeof(T) == 2 && gemm_.multiply_with(Epilogue::kGeluBackward, h, GemmKind::kInput, dg, dout, w_2,
-                                              rows, 4 * d, d, scratch(kGemmWorkspaceBytes), stream_)) {
+    // The library has gelu' as an epilogue only in its older kernels: what it saves is more than they lose
+    // from about this width on (docs/PERFORMANCE.md).
+    if (sizeof(T) == 2 && d >= 1024 &&
+        gemm_.multiply_with(Epilogue::kGeluBackward, h, GemmKind::kInput, dg, dout, w_2, rows, 4 * d, d,
+                            scratch(kGemmWorkspaceBytes), stream_)) {
       dh = dg;  // the product's epilogue has applied gelu'(h) already
     } else {
       product(GemmKind::kInput, dg, dout, w_2, nullptr, rows, 4 * d, d);
