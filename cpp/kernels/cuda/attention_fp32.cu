@@ -18,6 +18,10 @@ constexpr int kThreads = 128;
 template <int kWidth>
 constexpr int kTileRows = kWidth == 128 ? 32 : 64;
 
+// Steps of 4 products in flight: more where registers allow.
+template <int kWidth>
+constexpr int kUnroll = kWidth == 32 ? 4 : 2;
+
 // Rows are padded by 4 floats: 128-bit reads of 8 different rows then fall into different banks.
 template <int kWidth>
 constexpr int kPitch = kWidth + 4;
@@ -49,7 +53,7 @@ __device__ __forceinline__ void scores(float (&s)[kRows / 8][kCols / 16], const 
   for (int i = 0; i < kRows / 8; ++i)
 #pragma unroll
     for (int j = 0; j < kCols / 16; ++j) s[i][j] = 0.0F;
-#pragma unroll 2
+#pragma unroll kUnroll < kWidth>
   for (int k = 0; k < kWidth; k += 4) {
     float left[kRows / 8][4];
     float right[kCols / 16][4];
@@ -79,7 +83,7 @@ template <int kWidth, int kRows, int kCols>
 __device__ __forceinline__ void accumulate(float (&acc)[kRows / 8][kWidth / 16], const float* p,
                                            const float* v, int y, int x) {
   using C = Columns<kWidth>;
-#pragma unroll 2
+#pragma unroll kUnroll < kWidth>
   for (int k = 0; k < kCols; k += 4) {
     float left[kRows / 8][4];
 #pragma unroll

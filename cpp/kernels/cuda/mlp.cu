@@ -94,7 +94,7 @@ void CudaOps<T>::k_mlp_bwd(act_t* dx, float* dw_1, float* dw_2, act_t* dh, const
     act_t* const dg = dh == h ? g : dh;
     // The library has gelu' as an epilogue only in its older kernels: what it saves is more than they lose
     // from about this width on (docs/PERFORMANCE.md).
-    if (sizeof(T) == 2 && d >= 1024 &&
+    if (sizeof(T) == 2 && d >= 768 &&
         gemm_.multiply_with(Epilogue::kGeluBackward, h, GemmKind::kInput, dg, dout, w_2, rows, 4 * d, d,
                             scratch(kGemmWorkspaceBytes), stream_)) {
       dh = dg;  // the product's epilogue has applied gelu'(h) already
