@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <deque>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -100,6 +101,7 @@ class Trainer::Impl {
   std::int64_t end_ = 0;
   std::string last_log_error_;
   std::vector<std::int32_t> ids_;
+  std::deque<std::pair<std::int64_t, std::string>> phase_lines_;  // of steps that are queued
   Clock::time_point start_, last_checkpoint_, last_flush_;
   std::int64_t first_step_ = 0;
   std::int64_t saved_step_ = -1;  // the last checkpoint of this process, whole and with nothing pending
@@ -249,7 +251,9 @@ void Trainer::Impl::queue_next(std::int64_t step) {
   Loader& loader = engine_.loader();
   if (phases_->advance(step)) {
     loader.set_weights(phases_->current().weights);
-    log_->line("{\"phase\": " + phases_->current().log + ", \"step\": " + std::to_string(step) + "}");
+    // Its line stands before the rows of its first step, however far ahead of them it was decided.
+    phase_lines_.emplace_back(
+        step, "{\"phase\": " + phases_->current().log + ", \"step\": " + std::to_string(step) + "}");
     emit("phase", step, "new phase of the curriculum", phases_->current().log);
   }
   std::vector<Row> rows = loader.next(step, engine_.rows_per_step(), ids_.data());
@@ -272,6 +276,8 @@ void Trainer::Impl::finish_step() {
 
 void Trainer::Impl::account(StepReport report) {
   log_->loss(report.step, report.loss, report.applied);
+  for (; !phase_lines_.empty() && phase_lines_.front().first <= report.step; phase_lines_.pop_front())
+    log_->line(phase_lines_.front().second);
   for (Row& row : report.rows) {
     if (!report.applied) row.loss = std::nanf("");
     const std::string& source = engine_.loader().sources()[static_cast<std::size_t>(row.source)].name;

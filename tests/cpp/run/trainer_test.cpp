@@ -166,7 +166,12 @@ TEST_P(TrainerTest, SignalsSaveAndStopOrSaveAndGoOn) {
   };
   EXPECT_EQ(run(experiment(), out, {}, -1, hooks), ExitCode::kStoppedEarly);
   SignalRequests::clear();
-  EXPECT_EQ(RunDirectory::steps(out), (std::vector<std::int64_t>{8, 5, 2}));
+  // A request is served when the steps that are queued have finished.
+  const std::vector<std::int64_t> steps = RunDirectory::steps(out);
+  ASSERT_EQ(steps.size(), 3U);
+  EXPECT_TRUE(steps[2] == 2 || (steps[2] == 3 && GetParam() == "cuda")) << steps[2];
+  EXPECT_EQ(steps[1], 5);
+  EXPECT_EQ(steps[0], 8);
 }
 
 TEST_P(TrainerTest, FromABinAloneWeightsGoOnAndItSaysSo) {
