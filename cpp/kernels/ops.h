@@ -58,7 +58,7 @@ struct StepStatus {
   float step_loss_scale;      ///< scale of this step: stored gradients are this much too large
   std::int32_t good_steps;    ///< finite steps since loss_scale last changed
   std::int32_t apply;         ///< 1: losses and norm are finite, the update is made; 0: it is skipped
-  std::int32_t scale_halved;  ///< 1: skipped because loss_scale > 1 overflowed; does not count as a failure
+  std::int32_t scale_halved;  ///< 1: losses finite, norm not, loss_scale > 1: no failure yet
 };
 
 class Ops {

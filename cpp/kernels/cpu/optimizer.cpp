@@ -59,8 +59,9 @@ void CpuOps::k_grad_norm_final(StepStatus* status, const double* partials, std::
   for (std::int64_t i = 0; i < n_partials; ++i) squares += partials[i];
   const float scale = status->loss_scale;
   const float norm = static_cast<float>(::sqrt(squares) / scale);
-  bool finite = is_finite(norm);
-  for (std::int64_t r = 0; r < n_rows; ++r) finite = finite && is_finite(row_losses[r]);
+  bool losses_finite = true;
+  for (std::int64_t r = 0; r < n_rows; ++r) losses_finite = losses_finite && is_finite(row_losses[r]);
+  const bool finite = losses_finite && is_finite(norm);
   const bool scaling = control->loss_scale_growth_interval > 0;
 
   status->grad_norm = norm;
@@ -79,7 +80,8 @@ void CpuOps::k_grad_norm_final(StepStatus* status, const double* partials, std::
   } else {
     status->grad_multiplier = 0;
     status->good_steps = 0;
-    if (scaling && scale > 1) {
+    // A loss is not scaled: when it is not finite, a smaller scale cures nothing.
+    if (scaling && scale > 1 && losses_finite) {
       status->loss_scale = scale * 0.5f;
       status->scale_halved = 1;
     }

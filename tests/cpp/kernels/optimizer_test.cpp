@@ -177,6 +177,10 @@ TEST_P(OptimizerTest, LossScaleHalvesOnOverflowAndGrows) {
   EXPECT_EQ(s.loss_scale, 1.0f);
   EXPECT_EQ(s.scale_halved, 0) << "at scale 1 it is a real failure";
   EXPECT_EQ(s.apply, 0);
+  s = decide(grads, {kInfinity}, control(1, 3), before(32768, 2));
+  EXPECT_EQ(s.scale_halved, 0) << "a loss is not scaled: a smaller scale would cure nothing";
+  EXPECT_EQ(s.loss_scale, 32768.0f);
+  EXPECT_EQ(s.apply, 0);
 }
 
 TEST_P(OptimizerTest, GradScaleMultiplies) {
