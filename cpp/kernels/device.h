@@ -49,8 +49,8 @@ class Device {
 
   /// True if the host can read device memory as it is: a snapshot then needs no copy.
   virtual bool host_readable() const { return false; }
-  /// A download beside the stream: it begins when all work queued so far is done, and later work need not wait
-  /// for it. `host` comes from allocate_host().
+  /// A download beside the stream: it begins when all work queued so far is done, and later work need not
+  /// wait for it. `host` comes from allocate_host().
   virtual void snapshot(void* host, const void* device, std::size_t bytes) { download(host, device, bytes); }
   /// Work queued from here on waits until the snapshots are complete. May be part of recorded work.
   virtual void await_snapshots() {}

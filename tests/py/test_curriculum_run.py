@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import pydoc
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +190,33 @@ def test_polish_goes_on_under_new_limits(
     with (run / "m.rows.jsonl").open("rb") as lines:
         assert replay(lines).exact
     assert andrea_command(["polish", str(tmp_path / "none"), "--config", str(new)]) == 78
+
+
+def test_polish_stops_a_trainer_that_runs_and_goes_on(folder: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    samples = {"sample_every": 0}
+    train = {"steps": 100_000, "batch_size": 4, "lr": {"peak": 1e-3, "min": 1e-4, "warmup_steps": 10}}
+    command = [sys.executable, "-m", "andrea.cli", "train", "--quiet", "--out", str(run)]
+    trainer = subprocess.Popen([*command, str(experiment(folder, "live.json", samples=samples, train=train))])
+    try:
+        end = time.monotonic() + 60
+        while not list(run.glob("step_*.state.json")):
+            assert time.monotonic() < end, "no checkpoint in a minute"
+            assert trainer.poll() is None
+            time.sleep(0.05)
+        sources = [{"name": n, "train": f"{n}.btok", "floor": 0.9 * (n == "digits")} for n in NAMES]
+        new = experiment(folder, "live2.json", samples=samples, train=train, data={"sources": sources})
+        polish = ["polish", str(run), "--config", str(new), "--quiet"]
+        assert andrea_command(polish) == 74  # it trains still, and nobody said that it may be stopped
+        assert trainer.poll() is None
+        steps = max(int(path.name[5:11]) for path in run.glob("step_*.state.json")) + 2000
+        assert andrea_command([*polish, "--stop", "--steps", str(steps)]) == 0
+        assert trainer.wait(timeout=30) == 75
+    finally:
+        trainer.kill()
+        trainer.wait()
+    losses = json.loads((run / "m.loss.json").read_text())
+    assert [step for step, _ in losses] == list(range(len(losses)))
 
 
 def test_missing_sources_are_all_named_with_what_to_do(
