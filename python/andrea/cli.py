@@ -89,7 +89,15 @@ def _first_word(arguments: Sequence[str]) -> str | None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and leave with its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    sys.exit(run(given))
+    code = run(given)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        from andrea.closed_pipe import stop_writing
+
+        stop_writing()
+        code = code or EXIT_IO
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:

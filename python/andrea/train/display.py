@@ -14,6 +14,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from andrea.closed_pipe import stop_writing
+
 if TYPE_CHECKING:
     from andrea._core import Event, Progress
 
@@ -89,15 +91,15 @@ class PlainDisplay(QuietDisplay):
         super().__init__()
         self._last_step = -1
         self._last_time = 0.0
-        self._heard = True
 
     def say(self, text: str) -> None:
         """Print the text. A log that was closed is no reason to stop training."""
-        if self._heard:
-            try:
-                print(text.rstrip("\n"), flush=True)
-            except OSError:
-                self._heard = False
+        try:
+            print(text.rstrip("\n"), flush=True)
+        except BrokenPipeError:
+            stop_writing()
+        except OSError:  # a full disk under the log, for one: the next line may fit
+            return
 
     def progress(self, progress: Progress) -> None:
         """Print a line if one is due."""
