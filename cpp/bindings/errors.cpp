@@ -8,16 +8,26 @@
 namespace nb = nanobind;
 
 namespace andrea {
+namespace {
+
+// nb::exception registers when it is made; the object itself is not needed.
+template <class E>
+nb::object add(nb::module_& m, const char* name, nb::handle base) {
+  const nb::exception<E> kind(m, name, base);
+  return kind;
+}
+
+}  // namespace
 
 void init_errors(nb::module_& m) {
   // Translators run newest first, so the base class is registered first and caught last.
-  auto base = nb::exception<Error>(m, "Error", PyExc_RuntimeError);
-  nb::exception<ConfigError>(m, "ConfigError", base.ptr());
-  nb::exception<DataError>(m, "DataError", base.ptr());
-  nb::exception<CheckpointError>(m, "CheckpointError", base.ptr());
-  nb::exception<IoError>(m, "IoError", base.ptr());
-  nb::exception<DeviceError>(m, "DeviceError", base.ptr());
-  nb::exception<OutOfMemory>(m, "OutOfMemory", base.ptr());
+  const nb::object base = add<Error>(m, "Error", PyExc_RuntimeError);
+  add<ConfigError>(m, "ConfigError", base);
+  add<DataError>(m, "DataError", base);
+  add<CheckpointError>(m, "CheckpointError", base);
+  add<IoError>(m, "IoError", base);
+  add<DeviceError>(m, "DeviceError", base);
+  add<OutOfMemory>(m, "OutOfMemory", base);
 }
 
 }  // namespace andrea

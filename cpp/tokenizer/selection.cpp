@@ -19,7 +19,6 @@ class Selector {
       : types_(*input.types),
         input_(input),
         table_(table),
-        settings_(settings),
         threads_(std::min<std::size_t>(thread_count(settings.threads), 16)),
         chosen_(table.nodes(), 0) {
     milli_lambda_ =
@@ -182,7 +181,6 @@ class Selector {
   const std::vector<CountedType>& types_;
   const SelectionInput& input_;
   const CandidateTable& table_;
-  const SelectionSettings& settings_;
   std::size_t threads_;
   std::vector<std::uint8_t> chosen_;
   std::size_t size_ = 0;
