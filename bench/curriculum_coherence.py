@@ -12,8 +12,8 @@ import statistics
 from pathlib import Path
 
 import msgspec
-from andrea._core import load_experiment
 
+from andrea._core import load_experiment
 from andrea.curriculum.experiment import plan_of
 from andrea.data.btok import Btok
 from andrea.tokenizer import Tokenizer

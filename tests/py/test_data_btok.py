@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import xxhash
-from andrea._core import BtokFile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from andrea._core import BtokFile
 from andrea.data.btok import BOS, Btok, BtokWriter
 from andrea.data.pack import held_out_path, pack_documents, pack_files
 from andrea.errors import ConfigError, DataError, IoError

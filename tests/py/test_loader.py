@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xxhash
-from andrea._core import BtokFile, Experiment, Loader, config_differences, parse_experiment, permuted, philox
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from andrea._core import BtokFile, Experiment, Loader, config_differences, parse_experiment, permuted, philox
 from andrea.errors import ConfigError, DataError
 
 BOS = 256
