@@ -28,7 +28,7 @@ from andrea.train.starter import prepare, texts_of
 
 NAME = "ANDREA-NANO-DEMO"
 SECONDS = 60.0
-FEWEST_STEPS, MOST_STEPS = 400, 5000
+FEWEST_STEPS, MOST_STEPS = 200, 5000
 NATS_BELOW = 0.3  # a full demo must beat guessing by frequency by this much
 LAST = 20
 PROMPTS = ("", "Return the ")
@@ -75,10 +75,10 @@ def with_steps(config: Path, steps: int) -> str:
         "batch_size": 4,  # twice the steps of 8 learn more from the same text
         "smma": 20,
         "lr": {"peak": 3e-3, "min": 3e-4, "warmup_steps": min(30, max(1, steps // 4))},
-        "eval_every": max(1, steps // 2),
+        "eval_every": -(-steps // 2),
         "eval_batches": 4,
     }
-    experiment["samples"] = {"sample_every": max(1, steps // 3), "tokens": 48, "prompts": [PROMPTS[1]]}
+    experiment["samples"] = {"sample_every": -(-steps // 3), "tokens": 48, "prompts": [PROMPTS[1]]}
     return json.dumps(experiment, indent=2) + "\n"
 
 
