@@ -13,7 +13,7 @@ namespace {
 // nb::exception registers when it is made; the object itself is not needed.
 template <class E>
 nb::object add(nb::module_& m, const char* name, nb::handle base) {
-  const nb::exception<E> kind(m, name, base);
+  nb::exception<E> kind(m, name, base);
   return kind;
 }
 
