@@ -7,18 +7,10 @@
 #include <vector>
 
 #include "engine/errors.h"
+#include "kernels/own_folder.h"
 
 namespace andrea {
 namespace {
-
-// The folder of the program or module that this code is in.
-std::string own_folder() {
-  Dl_info info{};
-  if (dladdr(reinterpret_cast<const void*>(&openblas), &info) == 0 || info.dli_fname == nullptr) return ".";
-  const std::string file = info.dli_fname;
-  const std::size_t slash = file.rfind('/');
-  return slash == std::string::npos ? "." : file.substr(0, slash);
-}
 
 // The wheel prefixes its symbols, a system library does not.
 void* symbol(void* library, const std::string& name) {
@@ -44,8 +36,7 @@ OpenBlas load() {
   if (const char* chosen = std::getenv("ANDREA_OPENBLAS"); chosen != nullptr && *chosen != '\0') {
     candidates.emplace_back(chosen);
   } else {
-    candidates = {own_folder() + "/" + ANDREA_PRIVATE_OPENBLAS_NAME, ANDREA_OPENBLAS_LIBRARY,
-                  "libopenblas.so.0"};
+    candidates = {own_folder() + ANDREA_PRIVATE_OPENBLAS_NAME, ANDREA_OPENBLAS_LIBRARY, "libopenblas.so.0"};
   }
   std::string reasons;
   for (const std::string& path : candidates) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/errors.h"
+#include "kernels/own_folder.h"
 
 #define ANDREA_TEXT_OF(x) #x
 #define ANDREA_TEXT(x) ANDREA_TEXT_OF(x)
@@ -14,15 +15,6 @@ namespace andrea::cuda {
 namespace {
 
 constexpr char kSoName[] = "libcublasLt.so." ANDREA_TEXT(CUBLAS_VER_MAJOR);
-
-// Folder of the program or module that holds this code, with a slash; empty if the loader does not know.
-std::string own_folder() {
-  Dl_info found{};
-  if (dladdr(reinterpret_cast<const void*>(&lt_library), &found) == 0 || found.dli_fname == nullptr)
-    return "";
-  const std::string path(found.dli_fname);
-  return path.substr(0, path.rfind('/') + 1);
-}
 
 std::vector<std::string> places() {
   std::vector<std::string> list;
