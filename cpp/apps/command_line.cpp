@@ -87,10 +87,10 @@ std::size_t edit_distance(const std::string& a, const std::string& b) {
 
 std::string nearest_flag(const std::string& given) {
   std::string best;
-  std::size_t best_distance = 4;  // farther is no help
+  std::size_t best_distance = std::max<std::size_t>(2, given.size() / 3) + 1;  // farther is no help
   for (const FlagSpec& spec : kFlags) {
     const std::size_t distance = edit_distance(given, spec.name);
-    if (distance < best_distance) best = spec.name, best_distance = distance;
+    if (distance < best_distance && distance < given.size()) best = spec.name, best_distance = distance;
   }
   return best;
 }

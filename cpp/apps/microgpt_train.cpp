@@ -84,5 +84,6 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a log that was closed is no reason to stop training
+  std::signal(SIGUSR1, SIG_IGN);  // "save now" may come before or after there is anything to save
   return andrea::run(argc, argv);
 }

@@ -11,6 +11,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/locked_engine.h"
+#include "bindings/paths.h"
 #include "bindings/topics.h"
 #include "engine/errors.h"
 
@@ -39,8 +40,10 @@ EngineOptions engine_options(const std::string& device, std::optional<int> threa
     options.threads = *threads;
   }
   if (!memory.is_none()) {
-    options.memory_bytes = nb::isinstance<nb::str>(memory) ? parse_bytes(nb::cast<std::string>(memory))
-                                                           : nb::cast<std::int64_t>(memory);
+    if (nb::isinstance<nb::str>(memory))
+      options.memory_bytes = parse_bytes(nb::cast<std::string>(memory));
+    else if (!nb::try_cast(memory, options.memory_bytes, false))
+      throw nb::type_error("memory: a whole number of bytes or a size such as \"24GB\" is needed");
     if (options.memory_bytes < 1) throw ConfigError("memory: must be a positive number of bytes");
   }
   return options;
@@ -53,8 +56,7 @@ Experiment read_experiment(nb::handle given, const std::optional<std::string>& p
   if (nb::isinstance<Experiment>(given)) {
     experiment = nb::cast<const Experiment&>(given);
   } else {
-    const nb::object path = nb::module_::import_("os").attr("fspath")(given);
-    experiment = load_experiment(nb::cast<std::string>(path));
+    experiment = load_experiment(path_of(given));
   }
   if (precision) experiment.train.precision = parse_precision(*precision);
   if (seed) experiment.train.seed = *seed;
@@ -85,6 +87,7 @@ nb::dict tensors(LockedEngine& self, std::vector<float> (Engine::*get)(const std
 void load_parameters(LockedEngine& self, const nb::dict& given) {
   std::vector<std::pair<std::string, std::vector<float>>> values;
   for (const auto& [key, array] : given) {
+    if (!nb::isinstance<nb::str>(key)) throw nb::type_error("load_parameters: the names must be str");
     const auto name = nb::cast<std::string>(key);
     values.emplace_back(name, read_floats(array, tensor_shape(self.engine.shape().param(name)), name));
   }
@@ -294,7 +297,7 @@ void bind_engine(nb::module_& m) {
       .def(
           "save",
           [](LockedEngine& self, nb::handle path) {
-            const auto name = nb::cast<std::string>(nb::module_::import_("os").attr("fspath")(path));
+            const std::string name = path_of(path);
             alone(self, [&](Engine& engine) { engine.save(name); });
           },
           "path"_a, nb::sig("def save(self, path: str | os.PathLike[str]) -> None"),
@@ -302,7 +305,7 @@ void bind_engine(nb::module_& m) {
       .def(
           "load",
           [](LockedEngine& self, nb::handle path) {
-            const auto name = nb::cast<std::string>(nb::module_::import_("os").attr("fspath")(path));
+            const std::string name = path_of(path);
             alone(self, [&](Engine& engine) { engine.load(name); });
           },
           "path"_a, nb::sig("def load(self, path: str | os.PathLike[str]) -> None"),

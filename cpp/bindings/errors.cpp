@@ -3,6 +3,10 @@
 
 #include <nanobind/nanobind.h>
 
+#include <cstring>
+#include <exception>
+#include <string>
+
 #include "bindings/topics.h"
 
 namespace nb = nanobind;
@@ -10,10 +14,28 @@ namespace nb = nanobind;
 namespace andrea {
 namespace {
 
-// nb::exception registers when it is made; the object itself is not needed.
+// Messages quote file names and file contents, which may be any bytes; Python's str may not.
+void set_error(PyObject* kind, const char* what) {
+  const nb::object message =
+      nb::steal(PyUnicode_DecodeUTF8(what, static_cast<Py_ssize_t>(std::strlen(what)), "replace"));
+  if (message.is_valid()) PyErr_SetObject(kind, message.ptr());
+}
+
 template <class E>
 nb::object add(nb::module_& m, const char* name, nb::handle base) {
-  nb::exception<E> kind(m, name, base);
+  nb::object kind =
+      nb::steal(PyErr_NewException((std::string("andrea._core.") + name).c_str(), base.ptr(), nullptr));
+  if (!kind.is_valid()) nb::raise_python_error();
+  m.attr(name) = kind;
+  nb::register_exception_translator(
+      [](const std::exception_ptr& thrown, void* payload) {
+        try {
+          std::rethrow_exception(thrown);
+        } catch (const E& error) {
+          set_error(static_cast<PyObject*>(payload), error.what());
+        }
+      },
+      kind.ptr());
   return kind;
 }
 

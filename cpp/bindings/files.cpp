@@ -13,6 +13,7 @@
 #include <tuple>
 #include <utility>
 
+#include "bindings/paths.h"
 #include "bindings/topics.h"
 #include "engine/config/experiment.h"
 #include "engine/data/loader.h"
@@ -26,12 +27,6 @@ namespace andrea {
 namespace {
 
 using Ids = nb::ndarray<nb::numpy, std::int32_t>;
-
-/// A string, bytes or os.PathLike as the bytes of a path.
-std::string path_of(nb::handle path) {
-  const nb::object bytes = nb::module_::import_("os").attr("fsencode")(path);
-  return {PyBytes_AsString(bytes.ptr()), static_cast<std::size_t>(PyBytes_Size(bytes.ptr()))};
-}
 
 /// A NumPy array [rows, columns] (or [rows] if columns is 0) that owns the ids.
 Ids own(std::vector<std::int32_t>&& ids, std::size_t rows, std::size_t columns) {

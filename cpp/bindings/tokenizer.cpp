@@ -80,6 +80,8 @@ auto with_ids(nb::handle ids, Use use) {
   const auto kind = nb::cast<std::string>(array.attr("dtype").attr("kind"));
   if (kind != "i" && kind != "u" && nb::cast<std::size_t>(array.attr("size")) > 0)
     throw nb::type_error("token ids must be integers");
+  if (nb::cast<std::size_t>(array.attr("ndim")) != 1)
+    throw nb::value_error("token ids must be one id or a sequence of ids, not a table");
   array = numpy.attr("ascontiguousarray")(array, numpy.attr("int64"));
   const auto wide = nb::cast<WideIdsIn>(array);
   std::vector<std::int32_t> copy(wide.shape(0));

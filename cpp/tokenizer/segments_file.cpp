@@ -1,6 +1,7 @@
 #include "tokenizer/segments_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -33,7 +34,15 @@ class OpenFile {
   int fd_;
 };
 
+// The system would stop reading at the NUL and take another file.
+void check_path(const std::string& path) {
+  if (const std::size_t nul = path.find('\0'); nul != std::string::npos)
+    throw IoError("the path of a tokenizer holds a NUL byte after " + path.substr(0, nul) +
+                  "; check the path");
+}
+
 std::string read_whole_file(const std::string& path) {
+  check_path(path);
   const auto refuse = [&path] {
     throw IoError("cannot read the tokenizer " + path + ": " + std::strerror(errno));
   };
@@ -74,6 +83,11 @@ std::string quoted(const std::string& text) {
 }
 
 void write_durably(const std::string& path, const std::string& text) {
+  check_path(path);
+  struct stat status{};
+  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode))
+    throw IoError("cannot write the tokenizer " + path +
+                  ": a directory, a device or a pipe is there; choose another path");
   const std::string temporary = path + ".tmp." + std::to_string(::getpid());
   try {
     const OpenFile file(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC);
@@ -138,6 +152,8 @@ SegmentTable read_segments_file(const std::string& path) {
   } catch (const json::parse_error& error) {
     // Its own text may quote bytes that are no UTF-8.
     throw DataError(path + " is no JSON: damaged at byte " + std::to_string(error.byte));
+  } catch (const json::exception&) {
+    throw DataError(path + " holds a number that is too large to be read; the file was damaged or edited");
   }
   if (!document.is_object()) throw DataError(path + ": a JSON object is expected");
   const auto& format = field(document, "format", is_text, "a string", path);

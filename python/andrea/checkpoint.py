@@ -149,6 +149,10 @@ def write_checkpoint(
         if fault := _first_non_finite(section, values):
             raise CheckpointError(f"not written: {name}: {fault}; nothing could resume from it")
 
+    if Path(name).exists() and not Path(name).is_file() and not Path(name).is_dir():
+        raise IoError(
+            f"{name} is a device, a pipe or a socket, which a new file would replace; choose another path"
+        )
     directory = Path(name).parent
     temporary = directory / f".{Path(name).name}.{os.getpid()}.tmp"
     try:

@@ -5,7 +5,9 @@ Only the commands that were asked for are imported; of the others `--help` shows
 
 from __future__ import annotations
 
+import io
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -89,9 +91,17 @@ def _first_word(arguments: Sequence[str]) -> str | None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and leave with its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if _first_word(given) == "train":
+        # "Save now" may come before or after there is anything to save: then it asks for nothing.
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    for stream in (sys.stdout, sys.stderr):
+        # What the terminal or the log cannot show (ASCII, a stray byte) is no reason to stop.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     code = run(given)
     try:
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it was closed before we began
+            sys.stdout.flush()
     except BrokenPipeError:
         from andrea.closed_pipe import stop_writing
 

@@ -159,6 +159,10 @@ std::string resolved(const std::string& path, const std::string& directory) {
   return std::filesystem::absolute(std::filesystem::path(directory) / path).lexically_normal().string();
 }
 
+void check_path_key(Fields* fields, const char* key, const std::string& path) {
+  if (path.find('\0') != std::string::npos) fields->fault(key, "holds a NUL character; no path can");
+}
+
 SourceConfig read_source(const Json& object, const std::string& path, const std::string& directory,
                          Faults* faults) {
   SourceConfig source;
@@ -177,6 +181,8 @@ SourceConfig read_source(const Json& object, const std::string& path, const std:
                                          [](char c) { return static_cast<unsigned char>(c) < 0x20; })))
     fields.fault("name", "must have 1 to 200 bytes and no control characters");
   if (fields.has("train") && source.train.empty()) fields.fault("train", "is empty; name a .btok file");
+  check_path_key(&fields, "train", source.train);
+  check_path_key(&fields, "eval", source.eval);
   if (source.floor > source.cap)
     fields.fault("floor", "is " + shortest(source.floor) + ", above cap " + shortest(source.cap) +
                               (fields.has("cap") ? "" : " (the default)"));
@@ -188,6 +194,7 @@ SourceConfig read_source(const Json& object, const std::string& path, const std:
 void read_data(const Json* object, const std::string& directory, DataConfig* data, Faults* faults) {
   Fields fields(object, "data", faults);
   fields.text("tokenizer", &data->tokenizer);
+  check_path_key(&fields, "tokenizer", data->tokenizer);
   data->tokenizer = resolved(data->tokenizer, directory);
   const bool there = fields.array("sources", [&](const Json& element, const std::string& path) {
     data->sources.push_back(read_source(element, path, directory, faults));
@@ -351,6 +358,7 @@ Experiment parse_experiment(const std::string& text, const std::string& director
 }
 
 Experiment load_experiment(const std::string& path) {
+  check_path(path);
   struct stat status{};
   if (::stat(path.c_str(), &status) != 0) {
     if (errno == ENOENT || errno == ENOTDIR)

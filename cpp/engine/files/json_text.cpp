@@ -44,6 +44,7 @@ class Builder : public nlohmann::json_sax<Json> {
 
   bool parse_error(std::size_t position, const std::string&, const Json::exception& error) override {
     std::string message = error.what();
+    if (message.find("empty input") != std::string::npos) message = "nothing is in it";
     for (const char* start : {"syntax error", "number overflow"})
       if (const std::size_t at = message.find(start); at != std::string::npos) message = message.substr(at);
     place(position, std::move(message));

@@ -64,7 +64,21 @@ PosixFile& PosixFile::operator=(PosixFile&& other) noexcept {
   return *this;
 }
 
+void check_path(const std::string& path) {
+  // The system would stop reading at the NUL and take another file.
+  if (const std::size_t nul = path.find('\0'); nul != std::string::npos)
+    throw IoError("a path holds a NUL byte after \"" + path.substr(0, nul) + "\"; check the path");
+}
+
+void refuse_to_replace_special(const std::string& path) {
+  struct stat status{};
+  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))
+    throw IoError(path + " is a device, a pipe or a socket, which a new file would replace; " +
+                  "choose another path");
+}
+
 PosixFile PosixFile::open(const std::string& path, int flags, mode_t mode) {
+  check_path(path);
   int fd;
   do {
     fd = ::open(path.c_str(), flags | O_CLOEXEC, mode);

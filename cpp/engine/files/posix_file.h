@@ -48,6 +48,11 @@ class PosixFile {
 /// Throws IoError "<what> <path>: <reason of errno_value>; <advice for that reason>".
 [[noreturn]] void throw_io_error(const std::string& what, const std::string& path, int errno_value);
 
+/// IoError if the path holds a NUL byte.
+void check_path(const std::string& path);
+/// IoError if a device, a pipe or a socket is at `path`: a rename would put a file in its place.
+void refuse_to_replace_special(const std::string& path);
+
 /// The directory part of a path; "." if it has none.
 std::string directory_of(const std::string& path);
 /// The last part of a path.

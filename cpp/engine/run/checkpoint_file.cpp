@@ -56,6 +56,7 @@ std::string non_finite_message(const char* section, std::uint64_t index, float v
 
 std::uint64_t write_file_atomically(const std::string& path, std::size_t bytes,
                                     const std::function<void(const Sink&)>& fill) {
+  refuse_to_replace_special(path);
   const std::string directory = directory_of(path);
   const std::string temporary =
       directory + "/." + base_name(path) + "." + std::to_string(::getpid()) + ".tmp";

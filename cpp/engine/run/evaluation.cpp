@@ -8,11 +8,18 @@
 
 namespace andrea {
 
+void require_a_window(const BtokFile& file, std::int64_t context) {
+  if (file.n_tokens() + file.n_docs() <= context)
+    throw DataError(file.path() + ": holds fewer than context + 1 = " + std::to_string(context + 1) +
+                    " ids, too few to evaluate on; hold out more documents, or leave this eval out");
+}
+
 EvalResult evaluate(Engine& engine, const BtokFile& file, std::int64_t max_windows,
                     const std::function<bool()>& keep_going) {
   if (file.vocab_size() != engine.shape().vocab)
     throw DataError(file.path() + ": packed for a vocabulary of " + std::to_string(file.vocab_size()) +
                     " entries, but the model has " + std::to_string(engine.shape().vocab));
+  require_a_window(file, engine.shape().context);
   const std::int64_t context = engine.shape().context, batch = engine.plan().request.batch;
   const std::int64_t limit = max_windows > 0 ? max_windows : std::numeric_limits<std::int64_t>::max();
   std::vector<std::int32_t> ids(static_cast<std::size_t>(batch * (context + 1)));
@@ -31,9 +38,6 @@ EvalResult evaluate(Engine& engine, const BtokFile& file, std::int64_t max_windo
     result.windows += n;
     if (keep_going && !keep_going()) break;
   }
-  if (result.windows == 0)
-    throw DataError(file.path() + ": holds fewer than context + 1 = " + std::to_string(context + 1) +
-                    " ids, too few to evaluate on; hold out more documents");
   const double n = static_cast<double>(result.windows);
   result.loss = sum / n;
   if (result.windows > 1)

@@ -26,6 +26,7 @@ void check_config(const RunState& state, const Engine& engine, const TrainerOpti
   for (const std::string& difference :
        config_differences(state.config, engine.experiment().effective_json())) {
     const std::string key = difference.substr(0, difference.find(':'));
+    if (key == "train.seed") check->order_changed = true;
     if (begins_with(key, "data.") || begins_with(key, "curriculum.")) check->rules_changed = true;
     if (key == "train.precision" || key == "train.allow_tf32")
       check->warnings.push_back("not bit-exact from here: " + difference);
@@ -58,7 +59,8 @@ void check_data(const RunState& state, Engine& engine, std::uint64_t tokenizer_h
       continue;
     }
     if (old->content_hash == source.file.content_hash()) {
-      check->cursors.push_back(old->cursor);
+      // Another seed is another order, in which the old place means nothing.
+      check->cursors.push_back(check->order_changed ? Cursor{old->cursor.epoch + 1, 0, 0} : old->cursor);
       continue;
     }
     changes.push_back("source " + source.name + " (" + source.file.path() + " has content hash " +

@@ -16,6 +16,7 @@ struct TrainerOptions;
 struct ResumeCheck {
   std::vector<std::string> warnings;  ///< "not bit-exact from here: ..." and the like
   std::vector<Cursor> cursors;        ///< one for each source of the engine, by name; new sources begin at 0
+  bool order_changed = false;         ///< another seed: each source begins a new order
   bool rules_changed = false;         ///< sources, weights or curriculum differ: a new phase has to begin
 };
 

@@ -6,6 +6,7 @@
 
 #include "engine/hash/xxh64.h"
 #include "engine/run/checkpoint_file.h"
+#include "engine/run/evaluation.h"
 #include "engine/run/resume.h"
 #include "engine/run/signals.h"
 #include "engine/run/trainer_impl.h"
@@ -57,6 +58,7 @@ void Trainer::Impl::open_data() {
     if (file.tokenizer_hash() != first.tokenizer_hash())
       throw DataError(file.path() + ": was packed with another tokenizer than " + first.path());
     file.verify(engine_.shape().vocab);
+    require_a_window(file, engine_.shape().context);
   }
   phases_ = std::make_unique<Phases>(make_policy(experiment_, source_infos(loader), hooks_));
   state_.tokenizer_hash = first.tokenizer_hash();
@@ -71,10 +73,16 @@ void Trainer::Impl::start_from_file() {
        "weights and moments taken from " + options_.from + " at step " +
            std::to_string(engine_.steps_done()) +
            "; a .bin does not hold the order of the data, which starts anew");
+  // Before this there is nothing that --resume could go on from.
+  checkpoint(engine_.steps_done(), false, false);
 }
 
 bool Trainer::Impl::take_up() {
   const auto found = directory_.newest(static_cast<std::int32_t>(engine_.shape().n_params));
+  if (!found && !options_.from.empty()) {  // it was killed before its first checkpoint
+    start_from_file();
+    return true;
+  }
   if (!found) {
     emit("resume", 0, "no checkpoint in " + options_.out + " yet: the run begins at step 0");
     begin_anew();

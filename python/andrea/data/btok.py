@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from andrea.data.files import fsync_directory, writing
+from andrea.data.files import fsync_directory, replace, writing
 from andrea.errors import DataError, IoError
 
 MAGIC = b"BTOK"
@@ -166,7 +166,7 @@ class BtokWriter:
         try:
             with writing(self.path):
                 header = self._assemble()
-                os.replace(self._names[2], self.path)
+                replace(self._names[2], self.path)
                 fsync_directory(self.path.parent)
             return header
         finally:

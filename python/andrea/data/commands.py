@@ -42,7 +42,7 @@ def pack(
 def inspect(
     path: Annotated[Path, typer.Argument(metavar="X.btok")],
     doc: Annotated[int | None, typer.Option("--doc", help="Show document N.")] = None,
-    sample: Annotated[int, typer.Option("--sample", help="Show K documents, evenly drawn.")] = 0,
+    sample: Annotated[int, typer.Option("--sample", min=0, help="Show K documents, evenly drawn.")] = 0,
     stats: Annotated[bool, typer.Option("--stats", help="Show figures and the length histogram.")] = False,
     tokenizer: Annotated[Path | None, typer.Option("--tokenizer", help="Needed to show text.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of --sample.")] = 0,
@@ -91,7 +91,7 @@ def demo(out: Annotated[Path, typer.Option("--out", help="Folder for the text fi
 @app.command()
 def prep(
     recipe: Annotated[Path, typer.Argument(metavar="RECIPE.json")],
-    processes: Annotated[int, typer.Option("--processes", "-j", help="0: one a core.")] = 0,
+    processes: Annotated[int, typer.Option("--processes", "-j", min=0, help="0: one a core.")] = 0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with unfinished work.")] = False,
     restart: Annotated[bool, typer.Option("--restart", help="Throw earlier work away.")] = False,
     keep_work: Annotated[bool, typer.Option("--keep-work", help="Keep OUT/.work when done.")] = False,

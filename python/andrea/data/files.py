@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from collections.abc import Iterator
@@ -19,6 +20,13 @@ def fsync_directory(directory: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def replace(temporary: Path, path: Path) -> None:
+    """Rename `temporary` to `path`. A device or a pipe there (/dev/null, /dev/stdout) is left alone: OSError."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise OSError(errno.EINVAL, "a device, a pipe or a socket is there, which a new file would replace")
+    os.replace(temporary, path)
 
 
 @contextmanager
@@ -44,7 +52,7 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
                 yield out
                 out.flush()
                 os.fsync(out.fileno())
-            os.replace(temporary, path)
+            replace(temporary, path)
             fsync_directory(path.parent)
     finally:
         temporary.unlink(missing_ok=True)

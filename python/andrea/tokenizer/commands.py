@@ -37,13 +37,13 @@ def train(
     out: Annotated[Path, typer.Option("--out", help="The file to write.")] = Path("harris_segments.json"),
     weights: Annotated[str, typer.Option(help="Shares of the files in the mix, such as 3,1,1.")] = "",
     text: Annotated[list[str] | None, typer.Option(help="NAME=FILE: text of an experiment's source.")] = None,
-    sample: Annotated[int | None, typer.Option(help="Take about so many MB in all, by weight.")] = None,
+    sample: Annotated[int | None, typer.Option(min=1, help="Take about so many MB in all, by weight.")] = None,
     allow_fewer: Annotated[
         bool, typer.Option("--allow-fewer", help="Accept a saturated vocabulary.")
     ] = False,
     raw: Annotated[bool, typer.Option("--raw", help="Read files as plain UTF-8, fast.")] = False,
     boundary_weight: Annotated[float, typer.Option(help="0: shortest text; more: better morphemes.")] = 1.4,
-    threads: Annotated[int, typer.Option(help="0 takes all cores; the result is the same.")] = 0,
+    threads: Annotated[int, typer.Option(min=0, max=4096, help="0 takes all cores; the result is the same.")] = 0,
 ) -> None:
     """Learn N segments from files, or from the sources of an experiment by their curriculum weights."""
     import json
@@ -110,12 +110,14 @@ def decode(
     coder = Tokenizer.load(str(tokenizer))
     if not ids:
         words = sys.stdin.read().split()
-        wrong = next((word for word in words if not word.lstrip("-").isdigit()), None)
+        wrong = next((word for word in words if not word.lstrip("-").isdecimal()), None)
         if wrong is not None:
             raise DataError(
                 f"standard input: {wrong!r} is no id; whole numbers with spaces between are expected"
             )
         ids = [int(word) for word in words]
+    if (wide := next((i for i in ids if not 0 <= i < coder.vocab_size), None)) is not None:
+        raise DataError(f"{wide} is no id of {tokenizer}, which has 0..{coder.vocab_size - 1}")
     sys.stdout.buffer.write(coder.decode_bytes(ids))
     sys.stdout.buffer.flush()
 
@@ -182,7 +184,7 @@ def report(
 def align(
     model: Annotated[Path, typer.Argument(help="The vocabulary a model has.")],
     data: Annotated[Path, typer.Argument(help="A vocabulary trained on the data it sees.")],
-    d_model: Annotated[int, typer.Option(help="Width of the model's embedding.")] = 768,
+    d_model: Annotated[int, typer.Option(min=1, help="Width of the model's embedding.")] = 768,
 ) -> None:
     """Show how much of a model's vocabulary its data would choose again, and what the rest costs."""
     from andrea._core import Tokenizer
@@ -203,7 +205,7 @@ def sweep(
     text: Annotated[list[str] | None, typer.Option(help="NAME=FILE: text of an experiment's source.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Write the curve as SVG.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Read files as plain UTF-8, fast.")] = False,
-    threads: Annotated[int, typer.Option(help="0 takes all cores.")] = 0,
+    threads: Annotated[int, typer.Option(min=0, max=4096, help="0 takes all cores.")] = 0,
 ) -> None:
     """Train many sizes on the same text: found, bytes per id, marginal gain, and where it saturates."""
     from andrea.errors import ConfigError
@@ -237,7 +239,7 @@ def sweep(
 def export(
     tokenizer: TokenizerFile,
     out: Annotated[Path, typer.Option("--out", help="Folder to write into.")],
-    context: Annotated[int | None, typer.Option(help="Longest input of the model, for the config.")] = None,
+    context: Annotated[int | None, typer.Option(min=1, help="Longest input of the model, for the config.")] = None,
 ) -> None:
     """Write tokenizer.json with its config, and vocabulary.gguf; both give the very same ids."""
     from andrea._core import Tokenizer

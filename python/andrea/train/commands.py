@@ -15,6 +15,11 @@ import typer
 Config = Annotated[Path, typer.Argument(metavar="CONFIG", help="The experiment, a JSON file.")]
 
 
+# What the engine counts with: 32 bits, and no machine has more threads than this.
+LARGEST = 2**31 - 1
+MOST_THREADS = 4096
+
+
 class Device(str, Enum):
     """Where to run."""
 
@@ -47,7 +52,13 @@ PrecisionOption = Annotated[
 ]
 ThreadsOption = Annotated[
     int | None,
-    typer.Option("--threads", min=1, help="CPU threads; they never change the results.", show_default="all"),
+    typer.Option(
+        "--threads",
+        min=1,
+        max=MOST_THREADS,
+        help="CPU threads; they never change the results.",
+        show_default="all",
+    ),
 ]
 MemoryOption = Annotated[
     str | None,
@@ -60,7 +71,7 @@ def train(
     out: Annotated[Path, typer.Option("--out", metavar="RUN", help="The run directory.")],
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest good checkpoint.")] = False,
     steps: Annotated[
-        int | None, typer.Option("--steps", min=1, help="End this process after step N of the run.")
+        int | None, typer.Option("--steps", min=1, max=LARGEST, help="End this process after step N of the run.")
     ] = None,
     device: DeviceOption = Device.auto,
     precision: PrecisionOption = None,
@@ -141,9 +152,9 @@ def sample(
     model: Annotated[Path, typer.Argument(metavar="RUN|CHECKPOINT", help="A run directory or a .bin.")],
     prompt: Annotated[str, typer.Option("--prompt", help="What the model goes on from.")] = "",
     number: Annotated[int, typer.Option("-n", min=1, help="Samples.")] = 1,
-    tokens: Annotated[int, typer.Option("--tokens", min=1, help="Tokens a sample.")] = 200,
+    tokens: Annotated[int, typer.Option("--tokens", min=1, max=LARGEST, help="Tokens a sample.")] = 200,
     temperature: Annotated[float, typer.Option(min=0.0, help="0: the most likely token.")] = 0.8,
-    top_k: Annotated[int, typer.Option("--top-k", min=0, help="0: all tokens.")] = 40,
+    top_k: Annotated[int, typer.Option("--top-k", min=0, max=LARGEST, help="0: all tokens.")] = 40,
     top_p: Annotated[float, typer.Option("--top-p", min=0.0, max=1.0)] = 1.0,
     repetition_penalty: Annotated[float, typer.Option("--repetition-penalty", min=1.0, help="1: off.")] = 1.0,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of the first sample; then +1 each.")] = 42,
@@ -160,7 +171,7 @@ def sample(
     choice = Choice(tokens, temperature, top_k, top_p, repetition_penalty)
     for index in range(number):
         if number > 1:
-            print(f"--- sample {index + 1} (seed {seed + index})")
+            print(f"--- sample {index + 1} (seed {(seed + index) % 2**32})")
         print(prompt, end="", flush=True)
         write_sample(
             trained, prompt, choice, (seed + index) % 2**32, lambda text: print(text, end="", flush=True)
@@ -176,7 +187,7 @@ def init(
     more: Annotated[list[Path] | None, typer.Argument(metavar="[FILES]", help="More of them.")] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where all of it goes.")] = None,
     segments: Annotated[
-        int | None, typer.Option("--segments", min=1, help="N of the tokenizer, instead of the size's.")
+        int | None, typer.Option("--segments", min=1, max=LARGEST, help="N of the tokenizer, instead of the size's.")
     ] = None,
     holdout: Annotated[float, typer.Option(help="Share of documents kept for evaluation.")] = 0.01,
 ) -> None:

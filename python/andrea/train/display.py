@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rich.console import Console, Group
@@ -46,6 +46,14 @@ def duration(seconds: float) -> str:
         return "?"
     total = round(seconds)
     return f"{total // 3600}:{total // 60 % 60:02d}:{total % 60:02d}"
+
+
+def perplexity(loss: float) -> float:
+    """Return exp(loss), infinite where a double cannot hold it."""
+    try:
+        return math.exp(loss)
+    except OverflowError:
+        return math.inf
 
 
 def curve(values: list[float], width: int = CURVE_WIDTH) -> str:
@@ -181,7 +189,7 @@ class LiveDisplay(QuietDisplay):
             Text(f"memory {_memory_used()}"),
         )
         figures = Text(
-            f"loss {progress.loss:.4f}   smma {progress.smma:.4f}   perplexity {math.exp(progress.smma):.4g}"
+            f"loss {progress.loss:.4f}   smma {progress.smma:.4f}   perplexity {perplexity(progress.smma):.4g}"
             f"   (ln V = {self._know_nothing:.3f})   lr {progress.lr:.3g}   norm {progress.grad_norm:.3g}"
         )
         if progress.loss_scale != 1.0:
@@ -197,6 +205,42 @@ def _memory_used() -> str:
 
     used: Any = psutil.Process().memory_info().rss
     return f"{used / 2**30:.2f} GiB" if used >= 2**30 else f"{used / 2**20:.0f} MiB"
+
+
+class SteadyDisplay:
+    """Another display, whose failure is no reason to stop training: it is said once, and it is left alone."""
+
+    def __init__(self, display: Display) -> None:
+        """`display` is told everything until it raises."""
+        self._display: Display | None = display
+
+    def _tell(self, tell: Callable[[Display], None]) -> None:
+        if self._display is None:
+            return
+        try:
+            tell(self._display)
+        except Exception as error:
+            self._display = None
+            with contextlib.suppress(OSError):
+                Console(stderr=True, highlight=False, markup=False, soft_wrap=True).print(
+                    f"warning: the display failed ({type(error).__name__}: {error}); training goes on without"
+                )
+
+    def say(self, text: str) -> None:
+        """Pass it on."""
+        self._tell(lambda display: display.say(text))
+
+    def progress(self, progress: Progress) -> None:
+        """Pass it on."""
+        self._tell(lambda display: display.progress(progress))
+
+    def event(self, event: Event) -> None:
+        """Pass it on."""
+        self._tell(lambda display: display.event(event))
+
+    def running(self) -> contextlib.AbstractContextManager[None]:
+        """Bracket the run as the other display does."""
+        return contextlib.nullcontext() if self._display is None else self._display.running()
 
 
 def make_display(vocab_size: int, quiet: bool = False) -> Display:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from andrea.train.display import Display, QuietDisplay
+from andrea.train.display import Display, QuietDisplay, SteadyDisplay
 
 if TYPE_CHECKING:
     from andrea._core import Engine, Experiment
@@ -81,7 +81,7 @@ def train(
     from andrea.train.policy import make_policy, make_scorer
 
     options = options or RunOptions()
-    display = display or QuietDisplay()
+    display = SteadyDisplay(display or QuietDisplay())
     experiment = load_experiment(os.fspath(config)) if isinstance(config, (str, os.PathLike)) else config
     refuse_missing_files(experiment.effective_json())
     tokenizer = load_tokenizer(experiment)

@@ -135,11 +135,12 @@ def _load(
     from andrea._core import Engine, backends_present
     from andrea.tokenizer import Tokenizer
 
-    tokenizer_path = settings.get("data", {}).get("tokenizer")
+    experiment = _for_sampling(settings, origin)
+    settings = json.loads(experiment.effective_json())  # checked, every key there
+    tokenizer_path = settings["data"].get("tokenizer")
     if not tokenizer_path:
         raise ConfigError(f"{origin}: the experiment names no tokenizer, so there is no text to show")
     tokenizer = Tokenizer.load(tokenizer_path)
-    experiment = _for_sampling(settings, origin)
     vocab_size = settings["model"]["vocab_size"]
     if tokenizer.vocab_size != vocab_size:
         raise ConfigError(
@@ -156,5 +157,7 @@ def _for_sampling(settings: dict[str, Any], origin: Path) -> Experiment:
     """Return the experiment with the smallest batch: a sample needs no more."""
     from andrea._core import parse_experiment
 
-    small = settings | {"train": settings["train"] | {"batch_size": 1, "micro_batches": 1}}
+    train = settings.get("train")
+    smallest = {"batch_size": 1, "micro_batches": 1}
+    small = settings | {"train": train | smallest if isinstance(train, dict) else train}
     return parse_experiment(json.dumps(small), str(origin.parent), str(origin))

@@ -97,9 +97,10 @@ def prepare(
 
     Raises ConfigError if an experiment is there already, DataError if there is too little text.
     """
-    from andrea.data.pack import held_out_path, pack_files
+    from andrea.data.pack import check_holdout, held_out_path, pack_files
     from andrea.tokenizer import Source, train
 
+    check_holdout(holdout)
     title = name or f"ANDREA-{size.name}"
     config = out / f"{title}-TRAIN.json"
     if config.exists():
@@ -117,7 +118,8 @@ def prepare(
         result = pack_files(text.files, tokenizer, packed, holdout, size.context)
         headers[text.name] = result.train
         entry = {"name": text.name, "train": f"data/{packed.name}"}
-        if result.eval is not None:
+        # Shorter than one window, it could not be evaluated on.
+        if result.eval is not None and result.eval.n_tokens + result.eval.n_docs > size.context:
             entry["eval"] = f"data/{held_out_path(packed).name}"
         entries.append(entry)
     settings = _settings(title, size, tokenizer.vocab_size, entries)
