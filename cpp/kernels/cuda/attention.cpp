@@ -9,8 +9,8 @@
 //             key tile (dK, dV). P is computed twice that way (7 products instead of 5), but every gradient
 //             has one owner that adds in a fixed order: no atomics, deterministic.
 // FLOPs, causal half: forward 2 B H T^2 hd, backward 7 B H T^2 hd here. Bytes: reads and writes of the
-// arrays, each tile of K and V once for each tile of queries (from L2). 16-bit types: attention_mma_*.cu;
-// float32: attention_fp32.cu (no TF32). Head dims up to 128; those that are not 32, 64 or 128 are padded with
+// arrays, each tile of K and V once for each tile of queries (from L2). 16-bit types: attention_mma_*.cu, and
+// on sm_90 attention_hopper_*.cu (up to head dim 64); float32: attention_fp32.cu (no TF32). Head dims up to 128; those that are not 32, 64 or 128 are padded with
 // zeros in shared memory.
 #include "kernels/cuda/attention.h"
 
@@ -41,7 +41,12 @@ template <typename T>
 void CudaOps<T>::k_attn_fwd(act_t* out, float* lse, const act_t* qkv, std::int64_t B, std::int64_t T_,
                             std::int64_t H, std::int64_t hd) {
   check_shape(B, H, hd);
-  attention_forward<T>(typed(out), lse, typed(qkv), {B, T_, H, hd}, stream_);
+  if (B * T_ * H == 0) return;
+  const AttentionShape shape{B, T_, H, hd};
+  if constexpr (kWithHopper && sizeof(T) == 2)
+    if (hopper_ && hd <= kHopperHeadDim)
+      return attention_forward_hopper<T>(typed(out), lse, typed(qkv), shape, stream_);
+  attention_forward<T>(typed(out), lse, typed(qkv), shape, stream_);
 }
 
 template <typename T>
@@ -49,9 +54,14 @@ void CudaOps<T>::k_attn_bwd(act_t* dqkv, const act_t* dout, const act_t* out, co
                             const float* lse, std::int64_t B, std::int64_t T_, std::int64_t H,
                             std::int64_t hd) {
   check_shape(B, H, hd);
+  if (B * T_ * H == 0) return;
+  const AttentionShape shape{B, T_, H, hd};
   auto* const delta = static_cast<float*>(scratch(attn_bwd_scratch(B, T_, H)));
-  attention_backward<T>(typed(dqkv), typed(dout), typed(out), typed(qkv), lse, delta, {B, T_, H, hd},
-                        stream_);
+  if constexpr (kWithHopper && sizeof(T) == 2)
+    if (hopper_ && hd <= kHopperHeadDim)
+      return attention_backward_hopper<T>(typed(dqkv), typed(dout), typed(out), typed(qkv), lse, delta, shape,
+                                          stream_);
+  attention_backward<T>(typed(dqkv), typed(dout), typed(out), typed(qkv), lse, delta, shape, stream_);
 }
 
 template <typename T>

@@ -16,6 +16,22 @@ constexpr std::int64_t kMaxHeadDim = 128;
 template <typename T>
 void attention_forward(T* out, float* lse, const T* qkv, const AttentionShape& shape, cudaStream_t stream);
 
+/// Kernels for sm_90a are part of this build.
+#ifdef ANDREA_WITH_HOPPER
+constexpr bool kWithHopper = true;
+#else
+constexpr bool kWithHopper = false;
+#endif
+
+/// The same for 16-bit types and head dims up to kHopperHeadDim, by the tensor cores of sm_90a.
+constexpr std::int64_t kHopperHeadDim = 64;
+template <typename T>
+void attention_forward_hopper(T* out, float* lse, const T* qkv, const AttentionShape& shape,
+                              cudaStream_t stream);
+template <typename T>
+void attention_backward_hopper(T* dqkv, const T* dout, const T* out, const T* qkv, const float* lse,
+                               float* delta, const AttentionShape& shape, cudaStream_t stream);
+
 /// delta is working memory.
 template <typename T>
 void attention_backward(T* dqkv, const T* dout, const T* out, const T* qkv, const float* lse, float* delta,

@@ -373,7 +373,6 @@ void launch_backward(float* dqkv, const float* dout, const float* out, const flo
 template <>
 void attention_forward<float>(float* out, float* lse, const float* qkv, const AttentionShape& shape,
                               cudaStream_t stream) {
-  if (shape.B * shape.T * shape.H == 0) return;
   const bool vectors = shape.hd % 4 == 0 && aligned16(out, qkv);
   if (shape.hd <= 32)
     launch_forward<32>(out, lse, qkv, shape, vectors, stream);
@@ -387,7 +386,6 @@ template <>
 void attention_backward<float>(float* dqkv, const float* dout, const float* out, const float* qkv,
                                const float* lse, float* delta, const AttentionShape& shape,
                                cudaStream_t stream) {
-  if (shape.B * shape.T * shape.H == 0) return;
   const bool vectors = shape.hd % 4 == 0 && aligned16(dout, out, qkv);
   if (shape.hd <= 32)
     launch_backward<32>(dqkv, dout, out, qkv, lse, delta, shape, vectors, stream);

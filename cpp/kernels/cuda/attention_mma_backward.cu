@@ -404,7 +404,6 @@ void launch(T* dqkv, const T* dout, const T* out, const T* qkv, const float* lse
 template <typename T>
 void attention_backward(T* dqkv, const T* dout, const T* out, const T* qkv, const float* lse, float* delta,
                         const AttentionShape& shape, cudaStream_t stream) {
-  if (shape.B * shape.T * shape.H == 0) return;
   const bool vectors = shape.hd % 8 == 0 && aligned16(dqkv, dout, out, qkv);
   if (shape.hd <= 32)
     launch<T, 32>(dqkv, dout, out, qkv, lse, delta, shape, vectors, stream);

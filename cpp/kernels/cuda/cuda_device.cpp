@@ -1,9 +1,11 @@
 #include "kernels/cuda/cuda_device.h"
 
+#include <cstdlib>
 #include <string>
 
 #include "engine/errors.h"
 #include "kernels/backend.h"
+#include "kernels/cuda/attention.h"
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/lt_library.h"
@@ -81,6 +83,9 @@ CudaDevice::CudaDevice(Precision precision, bool allow_tf32)
   for (cudaEvent_t& event : marks_)
     ANDREA_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync));
   gemm_ = std::make_unique<GemmTable>(precision, allow_tf32);
+  const char* const portable = std::getenv("ANDREA_PORTABLE_KERNELS");
+  hopper_kernels_ = kWithHopper && capability(device_) == "9.0" &&
+                    (portable == nullptr || std::string(portable) != "1");
 }
 
 CudaDevice::~CudaDevice() {
@@ -106,7 +111,8 @@ DeviceInfo CudaDevice::info() const {
   DeviceInfo info;
   info.backend = "cuda";
   info.name = properties.name;
-  info.arithmetic = std::string(precision_name(precision_)) + (allow_tf32_ ? " with TF32" : "") + ", sm " +
+  info.arithmetic = std::string(precision_name(precision_)) + (allow_tf32_ ? " with TF32" : "") +
+                    (hopper_kernels_ ? ", kernels for sm_90a" : "") + ", sm " +
                     capability(device_) + " x " + std::to_string(properties.multiProcessorCount) + ", " +
                     gemm_->version() + ", kernels " + kKernelVersion;
   info.details.push_back("compute capability " + capability(device_) + ", " +

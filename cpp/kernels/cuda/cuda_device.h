@@ -42,6 +42,9 @@ class CudaDevice final : public Device {
   int steps_in_flight() const override { return 2; }
 
   cudaStream_t stream() const { return stream_; }
+  /// Kernels made for sm_90a are built and this GPU runs them; ANDREA_PORTABLE_KERNELS=1 in the environment
+  /// chooses the portable ones all the same.
+  bool hopper_kernels() const { return hopper_kernels_; }
   GemmTable& gemm() { return *gemm_; }
 
  private:
@@ -53,6 +56,7 @@ class CudaDevice final : public Device {
 
   Precision precision_;
   bool allow_tf32_;
+  bool hopper_kernels_ = false;
   int device_ = 0;
   cudaStream_t stream_ = nullptr;
   cudaStream_t copies_ = nullptr;         // of snapshots

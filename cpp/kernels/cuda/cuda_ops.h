@@ -15,7 +15,7 @@ template <typename T>
 class CudaOps final : public Ops {
  public:
   CudaOps(CudaDevice& device, Precision precision)
-      : precision_(precision), gemm_(device.gemm()), stream_(device.stream()) {}
+      : precision_(precision), gemm_(device.gemm()), stream_(device.stream()), hopper_(device.hopper_kernels()) {}
 
   Precision precision() const override { return precision_; }
   std::size_t act_bytes() const override { return sizeof(T); }
@@ -101,6 +101,7 @@ class CudaOps final : public Ops {
   Precision precision_;
   GemmTable& gemm_;
   cudaStream_t stream_;
+  bool hopper_;
   void* scratch_ = nullptr;
   std::size_t scratch_size_ = 0;
 };
