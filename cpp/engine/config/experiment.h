@@ -39,6 +39,9 @@ struct TrainConfig {
   std::int64_t micro_batches = 1;  ///< micro-batches a step
   Precision precision = Precision::kFp32;
   bool allow_tf32 = false;
+  /// What the backward pass computes again: "nothing", "gelu", "cheap", "layer", or "auto": the plan's
+  /// choice.
+  std::string recompute = "auto";
   std::uint32_t seed = 42;
   double clip_norm = 1.0;
   std::int64_t max_skipped_steps = 10;

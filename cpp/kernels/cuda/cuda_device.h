@@ -39,7 +39,7 @@ class CudaDevice final : public Device {
   void mark(int slot) override;
   void wait_mark(int slot) override;
   void wait() override;
-  int steps_in_flight() const override { return 2; }
+  int steps_in_flight() const override { return kStepsInFlight; }
 
   cudaStream_t stream() const { return stream_; }
   GemmTable& gemm() { return *gemm_; }

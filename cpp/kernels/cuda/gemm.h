@@ -12,12 +12,10 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cuda/memory_rule.h"
 #include "kernels/ops.h"
 
 namespace andrea::cuda {
-
-/// Memory that every product may use while it runs.
-constexpr std::size_t kGemmWorkspaceBytes = std::size_t{32} << 20;
 
 /// How the operands of a product lie in memory. Row-major, in the terms of a linear layer y = x W^T.
 enum class GemmKind {
