@@ -1,6 +1,7 @@
 // What the engine asks of a device besides arithmetic: memory, copies, and one step run as a unit.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -67,6 +68,15 @@ class Device {
   virtual void wait_mark(int slot) { (void)slot; }
   /// Block until all queued work is done.
   virtual void wait() {}
+
+  /// Milliseconds of the device's time between the begin and the end of what `work` queues. Blocks.
+  virtual double time(const std::function<void()>& work) {
+    wait();
+    const auto start = std::chrono::steady_clock::now();
+    work();
+    wait();
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  }
 
   /// How many steps the trainer may queue before it reads the first one's results.
   virtual int steps_in_flight() const { return 1; }

@@ -322,6 +322,11 @@ void read_checkpoint_config(const Json* object, CheckpointConfig* checkpoint, Fa
 
 }  // namespace
 
+std::string parse_recompute(const std::string& name) {
+  if (std::find(kRecompute.begin(), kRecompute.end(), name) != kRecompute.end()) return name;
+  throw ConfigError("recompute " + json_quote(name) + " is unknown; there are " + quoted_list(kRecompute));
+}
+
 Precision parse_precision(const std::string& name) {
   if (name == "fp32") return Precision::kFp32;
   if (name == "fp16") return Precision::kFp16;

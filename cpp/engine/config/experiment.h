@@ -132,6 +132,9 @@ Experiment parse_experiment(const std::string& text, const std::string& director
 /// what is in it is compared by hash.
 std::vector<std::string> config_differences(const std::string& before, const std::string& after);
 
+/// The name itself if `train.recompute` may be that; ConfigError names the right ones.
+std::string parse_recompute(const std::string& name);
+
 /// "fp32", "fp16", "bf16" or "fp8"; ConfigError for another word.
 Precision parse_precision(const std::string& name);
 

@@ -17,23 +17,6 @@ constexpr double kPi = 3.14159265358979323846;
 constexpr float kInitialLossScale = 32768;  // 2^15
 constexpr std::int32_t kGrowthInterval = 2000;
 
-BackendRequest backend_request(const Experiment& experiment, const EngineOptions& options) {
-  return {options.device, experiment.train.precision, experiment.train.allow_tf32, options.threads};
-}
-
-// Without a device: of a CUDA device.
-PlanRequest plan_request(const Experiment& experiment, const Device* device) {
-  PlanRequest request;
-  request.batch = experiment.train.batch_size;
-  request.micro_batches = experiment.train.micro_batches;
-  request.precision = experiment.train.precision;
-  request.steps_in_flight = device != nullptr ? device->steps_in_flight() : cuda::kStepsInFlight;
-  request.host_snapshot = device == nullptr || !device->host_readable();
-  for (const Recompute level : kRecomputeLevels)
-    if (experiment.train.recompute == recompute_key(level)) request.fixed_level = level;
-  return request;
-}
-
 double mean(const float* values, std::int64_t n) {
   double sum = 0;
   for (std::int64_t i = 0; i < n; ++i) sum += values[i];
@@ -48,6 +31,37 @@ double learning_rate(const TrainConfig& train, std::int64_t step) {
                                            (1 + std::cos(kPi * t / static_cast<double>(train.steps)));
   if (train.lr.warmup_steps <= 0) return cosine;
   return cosine * std::min(1.0, (t + 1) / static_cast<double>(train.lr.warmup_steps));
+}
+
+BackendRequest backend_request(const Experiment& experiment, const EngineOptions& options) {
+  return {options.device, experiment.train.precision, experiment.train.allow_tf32, options.threads};
+}
+
+PlanRequest plan_request(const Experiment& experiment, const Device* device) {
+  PlanRequest request;
+  request.batch = experiment.train.batch_size;
+  request.micro_batches = experiment.train.micro_batches;
+  request.precision = experiment.train.precision;
+  request.steps_in_flight = device != nullptr ? device->steps_in_flight() : cuda::kStepsInFlight;
+  request.host_snapshot = device == nullptr || !device->host_readable();
+  for (const Recompute level : kRecomputeLevels)
+    if (experiment.train.recompute == recompute_key(level)) request.fixed_level = level;
+  return request;
+}
+
+StepControl step_control(const TrainConfig& train, std::int64_t step) {
+  const double t = static_cast<double>(step + 1);
+  StepControl control{};
+  control.learning_rate = static_cast<float>(learning_rate(train, step));
+  control.beta1 = static_cast<float>(train.adamw.beta1);
+  control.beta2 = static_cast<float>(train.adamw.beta2);
+  control.eps = static_cast<float>(train.adamw.eps);
+  control.weight_decay = static_cast<float>(train.adamw.weight_decay);
+  control.bias_correction1 = static_cast<float>(1 - std::pow(train.adamw.beta1, t));
+  control.bias_correction2 = static_cast<float>(1 - std::pow(train.adamw.beta2, t));
+  control.clip_norm = static_cast<float>(train.clip_norm);
+  control.loss_scale_growth_interval = train.precision == Precision::kFp16 ? kGrowthInterval : 0;
+  return control;
 }
 
 PlanReport plan_report(const Experiment& experiment, const EngineOptions& options) {
@@ -127,22 +141,6 @@ void Engine::require_idle(const char* what) const {
 
 // ---- training
 
-StepControl Engine::control_for(std::int64_t step) const {
-  const TrainConfig& train = experiment_.train;
-  const double t = static_cast<double>(step + 1);
-  StepControl control{};
-  control.learning_rate = static_cast<float>(learning_rate(train, step));
-  control.beta1 = static_cast<float>(train.adamw.beta1);
-  control.beta2 = static_cast<float>(train.adamw.beta2);
-  control.eps = static_cast<float>(train.adamw.eps);
-  control.weight_decay = static_cast<float>(train.adamw.weight_decay);
-  control.bias_correction1 = static_cast<float>(1 - std::pow(train.adamw.beta1, t));
-  control.bias_correction2 = static_cast<float>(1 - std::pow(train.adamw.beta2, t));
-  control.clip_norm = static_cast<float>(train.clip_norm);
-  control.loss_scale_growth_interval = train.precision == Precision::kFp16 ? kGrowthInterval : 0;
-  return control;
-}
-
 void Engine::queue_step(std::vector<Row> rows, const std::int32_t* ids) {
   require_no_generation("queue_step");
   if (static_cast<int>(queued_.size()) >= steps_in_flight())
@@ -150,7 +148,7 @@ void Engine::queue_step(std::vector<Row> rows, const std::int32_t* ids) {
                 " steps are queued already; call finish_step() first");
   const std::int64_t step = steps_done_ + static_cast<std::int64_t>(queued_.size());
   const int slot = static_cast<int>(step % steps_in_flight());
-  model_->queue_step(slot, ids, control_for(step));
+  model_->queue_step(slot, ids, step_control(experiment_.train, step));
   queued_.push_back({step, slot, learning_rate(experiment_.train, step), std::move(rows)});
 }
 

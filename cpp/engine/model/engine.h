@@ -34,6 +34,12 @@ struct PlanReport {
 /// so. Without EngineOptions::memory_bytes such a plan has nothing to fit into: then `fits` is true.
 PlanReport plan_report(const Experiment& experiment, const EngineOptions& options);
 
+/// What make_backend() and a plan are asked for an experiment; without a device, of a CUDA device.
+BackendRequest backend_request(const Experiment& experiment, const EngineOptions& options);
+PlanRequest plan_request(const Experiment& experiment, const Device* device);
+/// Learning rate, bias corrections and so on of 0-based `step`.
+StepControl step_control(const TrainConfig& train, std::int64_t step);
+
 /// What one finished step says.
 struct StepReport {
   std::int64_t step = 0;  ///< 0-based
@@ -147,7 +153,6 @@ class Engine {
   void check_ids(const std::int32_t* ids, std::int64_t n) const;
   void require_idle(const char* what) const;
   void require_no_generation(const char* what) const;
-  StepControl control_for(std::int64_t step) const;
   std::vector<float> get_tensor(Model::Arena arena, const std::string& name);
 
   Experiment experiment_;

@@ -90,6 +90,8 @@ CudaDevice::~CudaDevice() {
   for (cudaEvent_t event : marks_)
     if (event != nullptr) (void)cudaEventDestroy(event);
   (void)cudaStreamSynchronize(copies_);
+  for (cudaEvent_t event : timer_)
+    if (event != nullptr) (void)cudaEventDestroy(event);
   (void)cudaEventDestroy(work_done_);
   (void)cudaEventDestroy(snapshots_done_);
   (void)cudaStreamDestroy(copies_);
@@ -208,6 +210,19 @@ void CudaDevice::run(std::int64_t key, const std::function<void()>& work) {
     ANDREA_CUDA_CHECK(status);
   }
   ANDREA_CUDA_CHECK(cudaGraphLaunch(record.graph, stream_));
+}
+
+double CudaDevice::time(const std::function<void()>& work) {
+  for (cudaEvent_t& event : timer_)
+    if (event == nullptr) ANDREA_CUDA_CHECK(cudaEventCreate(&event));
+  wait();
+  ANDREA_CUDA_CHECK(cudaEventRecord(timer_[0], stream_));
+  work();
+  ANDREA_CUDA_CHECK(cudaEventRecord(timer_[1], stream_));
+  ANDREA_CUDA_CHECK(cudaEventSynchronize(timer_[1]));
+  float ms = 0;
+  ANDREA_CUDA_CHECK(cudaEventElapsedTime(&ms, timer_[0], timer_[1]));
+  return ms;
 }
 
 void CudaDevice::mark(int slot) { ANDREA_CUDA_CHECK(cudaEventRecord(marks_[slot], stream_)); }
