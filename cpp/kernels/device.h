@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/gemm_choices.h"
+
 namespace andrea {
 
 /// Identity of a device, and everything about it that decides the bits of a result.
@@ -15,7 +17,8 @@ struct DeviceInfo {
   std::string backend;               ///< "cpu" or "cuda"
   std::string name;                  ///< "AMD EPYC 7763", "NVIDIA GeForce RTX 3060"
   std::string arithmetic;            ///< libraries, versions and instruction path: equal text, equal bits
-  std::vector<std::string> details;  ///< lines for `andrea doctor`: driver, capability, GEMM table
+  std::vector<std::string> details;  ///< lines for `andrea doctor`: driver, capability
+  GemmChoices gemm;                  ///< how the matrix products made so far are made
   std::size_t total_bytes = 0;       ///< memory of the device
   std::size_t free_bytes = 0;        ///< what is free of it now
   int threads = 1;                   ///< worker threads (CPU)

@@ -76,8 +76,8 @@ def test_the_state_holds_the_products(tmp_path: Path) -> None:
     config = make_experiment(tmp_path, **SHAPE, train__precision="fp16")
     gpu_train(config, tmp_path / "run")
     state = json.loads((tmp_path / "run" / "step_000300.state.json").read_text())
-    assert state["products"]["library"].startswith("cuBLASLt")
-    assert len(state["products"]["choices"]) > 10
+    assert state["gemm_table"]["library"].startswith("cuBLASLt")
+    assert len(state["gemm_table"]["products"]) > 10
 
 
 def test_the_benchmark_measures_the_gpu(tmp_path: Path) -> None:

@@ -44,6 +44,9 @@ std::string describe_bench(const BenchReport& r) {
     text += "; the device counts " + format_bytes(r.taken_bytes) + ", and " +
             format_bytes(r.used_before_bytes) + " before it (context, libraries, other processes)";
   text += "\n";
+  text += "products: " + r.device.gemm.library + "\n";
+  for (const GemmChoice& choice : r.device.gemm.products)
+    text += "  " + choice.product + ": " + choice.algorithm + "\n";
   if (r.operations.empty()) return text;
 
   text += format("\n%-18s %6s %10s %6s %9s %9s %9s %7s\n", "operation", "calls", "ms a step", "share",
@@ -68,11 +71,12 @@ std::string bench_json(const BenchReport& r) {
   Json json;
   json["name"] = r.name;
   json["version"] = ANDREA_VERSION;
-  json["device"] = {{"backend", r.device.backend},
-                    {"name", r.device.name},
-                    {"arithmetic", r.device.arithmetic},
-                    {"details", r.device.details},
-                    {"threads", r.device.threads}};
+  json["device"] = {{"backend", r.device.backend},           {"name", r.device.name},
+                    {"arithmetic", r.device.arithmetic},     {"details", r.device.details},
+                    {"gemm_library", r.device.gemm.library}, {"threads", r.device.threads}};
+  json["gemm_table"] = Json::array();
+  for (const GemmChoice& choice : r.device.gemm.products)
+    json["gemm_table"].push_back({{"product", choice.product}, {"algorithm", choice.algorithm}});
   json["n_params"] = r.n_params;
   json["precision"] = precision_name(request.precision);
   json["batch_size"] = request.batch;

@@ -116,7 +116,7 @@ DeviceInfo CudaDevice::info() const {
                          mib(static_cast<std::size_t>(properties.l2CacheSize)));
   info.details.push_back("driver for CUDA " + version_text(driver) + ", run-time " + version_text(runtime) +
                          ", " + gemm_->version() + " (" + lt_library().path + ")");
-  for (std::string& line : gemm_->lines()) info.details.push_back(std::move(line));
+  info.gemm = gemm_->choices();
   ANDREA_CUDA_CHECK(cudaMemGetInfo(&info.free_bytes, &info.total_bytes));
   return info;
 }

@@ -10,9 +10,9 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "kernels/cuda/memory_rule.h"
+#include "kernels/gemm_choices.h"
 #include "kernels/ops.h"
 
 namespace andrea::cuda {
@@ -48,8 +48,8 @@ class GemmTable {
                      const void* b, std::int64_t m, std::int64_t n, std::int64_t k, void* workspace,
                      cudaStream_t stream);
 
-  /// One line a resolved product: shape, types, algorithm, tile, stages, split-K, workspace.
-  std::vector<std::string> lines() const;
+  /// The products resolved so far.
+  GemmChoices choices() const;
   /// "cuBLASLt 13.0.2".
   std::string version() const;
 
