@@ -24,6 +24,13 @@ enum Flag : int {
   kThreads,
   kSeed,
   kPlan,
+  kBench,
+  kBenchSteps,
+  kBenchOnly,
+  kBatchSize,
+  kMicroBatches,
+  kRecompute,
+  kJson,
   kMemory,
   kFrom,
   kAllowDataChange,
@@ -47,7 +54,7 @@ struct FlagSpec {
 
 constexpr FlagSpec kFlags[] = {
     {kConfig, "config", "FILE", "the experiment (required)"},
-    {kOut, "out", "DIR", "the run directory (required, but for --plan)"},
+    {kOut, "out", "DIR", "the run directory (required, but for --plan and --bench)"},
     {kResume, "resume", nullptr, "go on from the newest checkpoint that verifies"},
     {kSteps, "steps", "N", "end this process after step N of the run"},
     {kDevice, "device", "D", "cpu, cuda or auto [auto]"},
@@ -55,6 +62,13 @@ constexpr FlagSpec kFlags[] = {
     {kThreads, "threads", "K", "CPU threads; they never change the results [all cores]"},
     {kSeed, "seed", "S", "instead of the experiment's"},
     {kPlan, "plan", nullptr, "print the memory plan and stop"},
+    {kBench, "bench", nullptr, "measure a training step and its operations, and stop; opens no data"},
+    {kBenchSteps, "bench-steps", "N", "timed steps [40 on a GPU, 5 on the CPU]"},
+    {kBenchOnly, "bench-only", "NAME", "operations whose name begins so, such as attn_ [all]"},
+    {kJson, "json", nullptr, "the report of --plan or --bench for programs"},
+    {kBatchSize, "batch-size", "N", "of --plan and --bench, instead of the experiment's"},
+    {kMicroBatches, "micro-batches", "N", "the same"},
+    {kRecompute, "recompute", "LEVEL", "of --plan and --bench: nothing, gelu, cheap, layer or auto"},
     {kMemory, "memory", "SIZE", "budget of the plan, such as 24GB [what is free]"},
     {kFrom, "from", "FILE", "start from this .bin; the data order starts anew"},
     {kAllowDataChange, "allow-data-change", nullptr, "resume although tokenizer or sources differ"},
@@ -164,6 +178,27 @@ void set(CommandLine& line, int flag, const char* value) {
     case kPlan:
       line.plan = true;
       break;
+    case kBench:
+      line.bench = true;
+      break;
+    case kBenchSteps:
+      line.bench_options.steps = integer("bench-steps", value, 1, 1'000'000);
+      break;
+    case kBenchOnly:
+      line.bench_options.only = value;
+      break;
+    case kJson:
+      line.json = true;
+      break;
+    case kBatchSize:
+      line.batch_size = integer("batch-size", value, 1, 1 << 24);
+      break;
+    case kMicroBatches:
+      line.micro_batches = integer("micro-batches", value, 1, 1 << 24);
+      break;
+    case kRecompute:
+      line.recompute = value_of("recompute", [&] { return parse_recompute(value); });
+      break;
     case kMemory:
       line.engine.memory_bytes = value_of("memory", [&] { return parse_bytes(value); });
       break;
@@ -229,7 +264,13 @@ CommandLine parse_command_line(int argc, char** argv) {
   if (!line.proxy.empty() && !line.policy.empty())
     throw UsageError("--proxy and --policy exclude each other: the proxy has the policy");
   if (line.config.empty()) throw UsageError("--config FILE is needed (--help lists all)");
-  if (line.trainer.out.empty() && !line.plan)
+  const bool measures = line.plan || line.bench;
+  if (line.plan && line.bench) throw UsageError("--plan and --bench exclude each other");
+  if (!measures && (line.json || line.batch_size || line.micro_batches || line.recompute))
+    throw UsageError(
+        "--json, --batch-size, --micro-batches and --recompute belong to --plan and --bench; "
+        "for a run, write them into the experiment");
+  if (line.trainer.out.empty() && !measures)
     throw UsageError("--out DIR is needed: where checkpoints and history go");
   return line;
 }
@@ -238,7 +279,8 @@ std::string usage_text() {
   std::string text = "microgpt_train " ANDREA_VERSION
                      ": trains the model of one experiment file.\n\n"
                      "  microgpt_train --config FILE --out DIR [--resume] [flags]\n"
-                     "  microgpt_train --config FILE --plan [--memory 24GB]\n\n";
+                     "  microgpt_train --config FILE --plan [--memory 24GB]\n"
+                     "  microgpt_train --config FILE --bench [--batch-size 8]\n\n";
   for (const FlagSpec& spec : kFlags) {
     std::string flag = std::string("  --") + spec.name + (spec.value ? std::string(" ") + spec.value : "");
     flag.resize(std::max<std::size_t>(flag.size() + 1, 26), ' ');

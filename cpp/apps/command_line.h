@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "engine/bench/bench.h"
 #include "engine/model/engine.h"
 #include "engine/run/trainer.h"
 
@@ -26,6 +27,11 @@ struct CommandLine {
   double proxy_timeout = 60;
   std::string policy;  ///< instead of the experiment's; empty: that one
   bool plan = false;
+  bool bench = false;
+  BenchOptions bench_options;
+  std::optional<std::int64_t> batch_size, micro_batches;  ///< of --plan and --bench
+  std::optional<std::string> recompute;
+  bool json = false;
   bool quiet = false;
   bool help = false;
   bool version = false;

@@ -20,9 +20,18 @@ int train(const CommandLine& line) {
   if (line.seed) experiment.train.seed = *line.seed;
   if (!line.policy.empty()) experiment.curriculum.policy = line.policy;
 
+  if (line.batch_size) experiment.train.batch_size = *line.batch_size;
+  if (line.micro_batches) experiment.train.micro_batches = *line.micro_batches;
+  if (line.recompute) experiment.train.recompute = *line.recompute;
+
+  if (line.bench) {
+    const BenchReport report = run_bench(experiment, line.engine, line.bench_options);
+    std::printf("%s", line.json ? (bench_json(report) + "\n").c_str() : describe_bench(report).c_str());
+    return static_cast<int>(ExitCode::kFinished);
+  }
   if (line.plan) {
     const PlanReport plan = plan_report(experiment, line.engine);
-    std::printf("%s", plan.text.c_str());
+    std::printf("%s", line.json ? (plan.json + "\n").c_str() : plan.text.c_str());
     return static_cast<int>(plan.fits ? ExitCode::kFinished : ExitCode::kBadConfig);
   }
 

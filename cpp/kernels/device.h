@@ -1,11 +1,14 @@
 // What the engine asks of a device besides arithmetic: memory, copies, and one step run as a unit.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
+
+#include "kernels/gemm_choices.h"
 
 namespace andrea {
 
@@ -14,7 +17,8 @@ struct DeviceInfo {
   std::string backend;               ///< "cpu" or "cuda"
   std::string name;                  ///< "AMD EPYC 7763", "NVIDIA GeForce RTX 3060"
   std::string arithmetic;            ///< libraries, versions and instruction path: equal text, equal bits
-  std::vector<std::string> details;  ///< lines for `andrea doctor`: driver, capability, GEMM table
+  std::vector<std::string> details;  ///< lines for `andrea doctor`: driver, capability
+  GemmChoices gemm;                  ///< how the matrix products made so far are made
   std::size_t total_bytes = 0;       ///< memory of the device
   std::size_t free_bytes = 0;        ///< what is free of it now
   int threads = 1;                   ///< worker threads (CPU)
@@ -67,6 +71,15 @@ class Device {
   virtual void wait_mark(int slot) { (void)slot; }
   /// Block until all queued work is done.
   virtual void wait() {}
+
+  /// Milliseconds of the device's time between the begin and the end of what `work` queues. Blocks.
+  virtual double time(const std::function<void()>& work) {
+    wait();
+    const auto start = std::chrono::steady_clock::now();
+    work();
+    wait();
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  }
 
   /// How many steps the trainer may queue before it reads the first one's results.
   virtual int steps_in_flight() const { return 1; }

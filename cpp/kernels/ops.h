@@ -140,6 +140,7 @@ class Ops {
   // ---- head: logits [rows, Vp] = x W^T, W [Vp, d] (rows V..Vp-1 are zero)
   virtual void k_head_fwd(act_t* logits, const act_t* x, const act_t* w, std::int64_t rows, std::int64_t d,
                           std::int64_t Vp) = 0;
+  /// dx may be x.
   virtual void k_head_bwd(act_t* dx, float* dw, const act_t* dlogits, const act_t* x, const act_t* w,
                           std::int64_t rows, std::int64_t d, std::int64_t Vp, bool accumulate) = 0;
 

@@ -62,6 +62,7 @@ def make_app(wanted: str | None) -> typer.Typer:
         commands.init,
         commands.check,
         commands.plan,
+        commands.bench,
         commands.train,
         commands.sample,
         commands.doctor,

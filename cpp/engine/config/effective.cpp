@@ -67,6 +67,7 @@ std::string Experiment::effective_json() const {
         {"weight_decay", train.adamw.weight_decay}}},
       {"eval_every", train.eval_every},
       {"eval_batches", train.eval_batches}};
+  if (train.recompute != "auto") object["train"]["recompute"] = train.recompute;  // not in older checkpoints
   object["data"] = Json::object();
   if (!data.tokenizer.empty()) object["data"]["tokenizer"] = data.tokenizer;
   for (const SourceConfig& source : data.sources) {

@@ -33,6 +33,7 @@ constexpr std::int64_t kLargestFile = std::int64_t{16} << 20;
 
 const std::vector<std::string> kPolicies{"ucb1_dice", "uniform", "proportional", "fixed"};
 const std::vector<std::string> kPrecisions{"fp32", "fp16", "bf16", "fp8"};
+const std::vector<std::string> kRecompute{"auto", "nothing", "gelu", "cheap", "layer"};
 
 /// Where each key belongs, to help with one that stands in the wrong section.
 const std::vector<std::string>& all_keys() {
@@ -40,7 +41,8 @@ const std::vector<std::string>& all_keys() {
       {"", "name"},
       {"model", "d_model n_head n_layer context vocab_size tie_embeddings"},
       {"train",
-       "steps batch_size micro_batches precision allow_tf32 seed clip_norm max_skipped_steps smma lr adamw "
+       "steps batch_size micro_batches precision allow_tf32 recompute seed clip_norm max_skipped_steps smma "
+       "lr adamw "
        "eval_every eval_batches"},
       {"train.lr", "peak min warmup_steps"},
       {"train.adamw", "beta1 beta2 eps weight_decay"},
@@ -112,6 +114,7 @@ void read_train(const Json* object, TrainConfig* train, Faults* faults) {
   fields.choice("precision", &precision, kPrecisions);
   train->precision = parse_precision(precision);
   fields.boolean("allow_tf32", &train->allow_tf32);
+  fields.choice("recompute", &train->recompute, kRecompute);
   std::int64_t seed = train->seed;
   fields.integer("seed", &seed, 0, kUint32Max);
   train->seed = static_cast<std::uint32_t>(seed);
@@ -318,6 +321,11 @@ void read_checkpoint_config(const Json* object, CheckpointConfig* checkpoint, Fa
 }
 
 }  // namespace
+
+std::string parse_recompute(const std::string& name) {
+  if (std::find(kRecompute.begin(), kRecompute.end(), name) != kRecompute.end()) return name;
+  throw ConfigError("recompute " + json_quote(name) + " is unknown; there are " + quoted_list(kRecompute));
+}
 
 Precision parse_precision(const std::string& name) {
   if (name == "fp32") return Precision::kFp32;

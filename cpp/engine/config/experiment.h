@@ -39,6 +39,9 @@ struct TrainConfig {
   std::int64_t micro_batches = 1;  ///< micro-batches a step
   Precision precision = Precision::kFp32;
   bool allow_tf32 = false;
+  /// What the backward pass computes again: "nothing", "gelu", "cheap", "layer", or "auto": the plan's
+  /// choice.
+  std::string recompute = "auto";
   std::uint32_t seed = 42;
   double clip_norm = 1.0;
   std::int64_t max_skipped_steps = 10;
@@ -128,6 +131,9 @@ Experiment parse_experiment(const std::string& text, const std::string& director
 /// "train.lr.peak: 0.0003 -> 0.001", sorted by path. Where a tokenizer or a source lies is no difference:
 /// what is in it is compared by hash.
 std::vector<std::string> config_differences(const std::string& before, const std::string& after);
+
+/// The name itself if `train.recompute` may be that; ConfigError names the right ones.
+std::string parse_recompute(const std::string& name);
 
 /// "fp32", "fp16", "bf16" or "fp8"; ConfigError for another word.
 Precision parse_precision(const std::string& name);

@@ -8,6 +8,7 @@
 #include "engine/errors.h"
 #include "engine/run/checkpoint_file.h"
 #include "engine/run/policy.h"
+#include "kernels/cuda/memory_rule.h"
 
 namespace andrea {
 namespace {
@@ -15,20 +16,6 @@ namespace {
 constexpr double kPi = 3.14159265358979323846;
 constexpr float kInitialLossScale = 32768;  // 2^15
 constexpr std::int32_t kGrowthInterval = 2000;
-
-BackendRequest backend_request(const Experiment& experiment, const EngineOptions& options) {
-  return {options.device, experiment.train.precision, experiment.train.allow_tf32, options.threads};
-}
-
-PlanRequest plan_request(const Experiment& experiment, const Device& device) {
-  PlanRequest request;
-  request.batch = experiment.train.batch_size;
-  request.micro_batches = experiment.train.micro_batches;
-  request.precision = experiment.train.precision;
-  request.steps_in_flight = device.steps_in_flight();
-  request.host_snapshot = !device.host_readable();
-  return request;
-}
 
 double mean(const float* values, std::int64_t n) {
   double sum = 0;
@@ -46,39 +33,67 @@ double learning_rate(const TrainConfig& train, std::int64_t step) {
   return cosine * std::min(1.0, (t + 1) / static_cast<double>(train.lr.warmup_steps));
 }
 
+BackendRequest backend_request(const Experiment& experiment, const EngineOptions& options) {
+  return {options.device, experiment.train.precision, experiment.train.allow_tf32, options.threads};
+}
+
+PlanRequest plan_request(const Experiment& experiment, const Device* device) {
+  PlanRequest request;
+  request.batch = experiment.train.batch_size;
+  request.micro_batches = experiment.train.micro_batches;
+  request.precision = experiment.train.precision;
+  request.steps_in_flight = device != nullptr ? device->steps_in_flight() : cuda::kStepsInFlight;
+  request.host_snapshot = device == nullptr || !device->host_readable();
+  for (const Recompute level : kRecomputeLevels)
+    if (experiment.train.recompute == recompute_key(level)) request.fixed_level = level;
+  return request;
+}
+
+StepControl step_control(const TrainConfig& train, std::int64_t step) {
+  const double t = static_cast<double>(step + 1);
+  StepControl control{};
+  control.learning_rate = static_cast<float>(learning_rate(train, step));
+  control.beta1 = static_cast<float>(train.adamw.beta1);
+  control.beta2 = static_cast<float>(train.adamw.beta2);
+  control.eps = static_cast<float>(train.adamw.eps);
+  control.weight_decay = static_cast<float>(train.adamw.weight_decay);
+  control.bias_correction1 = static_cast<float>(1 - std::pow(train.adamw.beta1, t));
+  control.bias_correction2 = static_cast<float>(1 - std::pow(train.adamw.beta2, t));
+  control.clip_norm = static_cast<float>(train.clip_norm);
+  control.loss_scale_growth_interval = train.precision == Precision::kFp16 ? kGrowthInterval : 0;
+  return control;
+}
+
 PlanReport plan_report(const Experiment& experiment, const EngineOptions& options) {
   const ModelShape shape(experiment.model);
-  // No device here may know the precision: then a CPU back end still knows the sizes that do not depend on
-  // it.
+  // A device that is not here is planned by the rules of its back end.
   Backend backend;
   std::string note;
   try {
     backend = make_backend(backend_request(experiment, options));
   } catch (const Error& error) {
-    note = std::string("  (") + error.what() + "; planned without that device's workspace)\n";
-    Experiment plain = experiment;
-    plain.train.precision = Precision::kFp32;
-    EngineOptions on_cpu = options;
-    on_cpu.device = "cpu";
-    backend = make_backend(backend_request(plain, on_cpu));
+    note = std::string("  (") + error.what() + ";\n   planned by the rules of the CUDA back end)\n";
   }
-  NeedsOfBatch needs = backend_needs(shape, *backend.ops);
-  if (!note.empty())
-    needs = [&shape, &backend](std::int64_t) {
-      return BackendNeeds{2, 0, backend.ops->grad_norm_partials(shape.arena_size)};
-    };
-
-  const PlanRequest request = plan_request(experiment, *backend.device);
-  const std::int64_t available = options.memory_bytes > 0
-                                     ? options.memory_bytes
-                                     : static_cast<std::int64_t>(backend.device->info().free_bytes);
-  const MemoryPlan plan = closest_plan(shape, request, needs, available);
-  const std::int64_t largest = largest_batch(shape, request, needs, available);
+  const bool here = backend.device != nullptr;
+  const NeedsOfBatch needs =
+      here ? backend_needs(shape, *backend.ops) : cuda_needs(shape, experiment.train.precision);
+  const PlanRequest request = plan_request(experiment, backend.device.get());
+  std::int64_t available = options.memory_bytes;
+  if (available == 0 && here) available = static_cast<std::int64_t>(backend.device->info().free_bytes);
+  const bool known = available > 0;
+  const std::int64_t budget = known ? available : INT64_MAX;
+  const MemoryPlan plan = closest_plan(shape, request, needs, budget);
+  const std::int64_t largest = known ? largest_batch(shape, request, needs, budget) : 0;
   PlanReport report;
-  report.fits = plan.device_bytes <= available;
-  report.text = describe_plan(shape, plan, available) + note + "  " +
-                (report.fits ? "fits" : "DOES NOT FIT") + "; the largest batch_size that fits is " +
-                std::to_string(largest) + "\n";
+  report.fits = plan.device_bytes <= budget;
+  report.text = describe_plan(shape, plan, available) + note;
+  if (known)
+    report.text += std::string("  ") + (report.fits ? "fits" : "DOES NOT FIT") +
+                   "; the largest batch_size that fits is " + std::to_string(largest) + "\n";
+  else
+    report.text += "  how much there is, is not known without the device: give --memory, such as 24GB\n";
+  if (!here || backend.device->info().backend == "cuda")
+    report.text += "  the CUDA context, its kernels and cuBLASLt take memory beside the plan\n";
   report.json = plan_json(shape, plan, available, largest);
   return report;
 }
@@ -92,7 +107,7 @@ Engine::Engine(const Experiment& experiment, const EngineOptions& options)
                       " parameters, but a checkpoint counts them in 32 bits (at most 2147483647)");
   available_bytes_ =
       options.memory_bytes > 0 ? options.memory_bytes : static_cast<std::int64_t>(device_info().free_bytes);
-  const PlanRequest request = plan_request(experiment_, *backend_.device);
+  const PlanRequest request = plan_request(experiment_, backend_.device.get());
   const MemoryPlan plan = fit_plan(shape_, request, backend_needs(shape_, *backend_.ops), available_bytes_);
   if (options.on_plan) options.on_plan(describe_plan(shape_, plan, available_bytes_));
   model_ = std::make_unique<Model>(shape_, plan, backend_);
@@ -113,6 +128,12 @@ void Engine::check_ids(const std::int32_t* ids, std::int64_t n) const {
                       " is outside the vocabulary (0.." + std::to_string(shape_.vocab - 1) + ")");
 }
 
+void Engine::require_no_generation(const char* what) const {
+  if (generating_)
+    throw Error(std::string(what) +
+                ": a text is being generated, and this would use its memory; end it first");
+}
+
 void Engine::require_idle(const char* what) const {
   if (!queued_.empty())
     throw Error(std::string(what) + ": a training step is still queued; call finish_step() first");
@@ -120,29 +141,14 @@ void Engine::require_idle(const char* what) const {
 
 // ---- training
 
-StepControl Engine::control_for(std::int64_t step) const {
-  const TrainConfig& train = experiment_.train;
-  const double t = static_cast<double>(step + 1);
-  StepControl control{};
-  control.learning_rate = static_cast<float>(learning_rate(train, step));
-  control.beta1 = static_cast<float>(train.adamw.beta1);
-  control.beta2 = static_cast<float>(train.adamw.beta2);
-  control.eps = static_cast<float>(train.adamw.eps);
-  control.weight_decay = static_cast<float>(train.adamw.weight_decay);
-  control.bias_correction1 = static_cast<float>(1 - std::pow(train.adamw.beta1, t));
-  control.bias_correction2 = static_cast<float>(1 - std::pow(train.adamw.beta2, t));
-  control.clip_norm = static_cast<float>(train.clip_norm);
-  control.loss_scale_growth_interval = train.precision == Precision::kFp16 ? kGrowthInterval : 0;
-  return control;
-}
-
 void Engine::queue_step(std::vector<Row> rows, const std::int32_t* ids) {
+  require_no_generation("queue_step");
   if (static_cast<int>(queued_.size()) >= steps_in_flight())
     throw Error("queue_step: " + std::to_string(queued_.size()) +
                 " steps are queued already; call finish_step() first");
   const std::int64_t step = steps_done_ + static_cast<std::int64_t>(queued_.size());
   const int slot = static_cast<int>(step % steps_in_flight());
-  model_->queue_step(slot, ids, control_for(step));
+  model_->queue_step(slot, ids, step_control(experiment_.train, step));
   queued_.push_back({step, slot, learning_rate(experiment_.train, step), std::move(rows)});
 }
 
@@ -242,6 +248,7 @@ void Engine::set_source_weights(const std::vector<std::pair<std::string, double>
 
 void Engine::row_losses(const std::int32_t* ids, std::int64_t B, std::int64_t T, double* out) {
   require_idle("loss");
+  require_no_generation("loss");
   if (T < 1 || T > shape_.context || B < 1)
     throw ConfigError("loss: ids must be [B >= 1, T + 1] with T from 1 to " + std::to_string(shape_.context));
   check_ids(ids, B * (T + 1));
@@ -262,6 +269,7 @@ double Engine::loss(const std::int32_t* ids, std::int64_t B, std::int64_t T) {
 
 void Engine::logits(const std::int32_t* ids, std::int64_t B, std::int64_t T, float* out) {
   require_idle("logits");
+  require_no_generation("logits");
   if (T < 1 || T > shape_.context || B < 1)
     throw ConfigError("logits: ids must be [B >= 1, T] with T from 1 to " + std::to_string(shape_.context));
   check_ids(ids, B * T);
@@ -274,6 +282,7 @@ std::vector<std::int32_t> Engine::generate(const std::vector<std::int32_t>& prom
                                            const Sampling& sampling,
                                            const std::function<bool(std::int32_t)>& keep_going) {
   require_idle("generate");
+  require_no_generation("generate");
   check_ids(prompt.data(), static_cast<std::int64_t>(prompt.size()));
   std::vector<std::int32_t> ids;
   if (shape_.vocab > kBos) ids.push_back(kBos);
@@ -281,6 +290,8 @@ std::vector<std::int32_t> Engine::generate(const std::vector<std::int32_t>& prom
   if (ids.empty())
     throw ConfigError("generate: this vocabulary has no BOS (256), so the prompt must not be empty");
 
+  generating_ = true;
+  const std::unique_ptr<bool, void (*)(bool*)> ended(&generating_, [](bool* flag) { *flag = false; });
   const std::int64_t context = shape_.context, keep = std::max<std::int64_t>(1, context / 2);
   std::vector<float> logits(static_cast<std::size_t>(shape_.vocab));
   std::vector<std::int32_t> generated;

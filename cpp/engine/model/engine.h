@@ -30,9 +30,15 @@ struct PlanReport {
   std::string json;
   bool fits = false;
 };
-/// A precision that no device here has is planned too; its device's workspace is then left out, and the text
-/// says so.
+/// A device or precision that is not here is planned too, by the rules of the CUDA back end; the text says
+/// so. Without EngineOptions::memory_bytes such a plan has nothing to fit into: then `fits` is true.
 PlanReport plan_report(const Experiment& experiment, const EngineOptions& options);
+
+/// What make_backend() and a plan are asked for an experiment; without a device, of a CUDA device.
+BackendRequest backend_request(const Experiment& experiment, const EngineOptions& options);
+PlanRequest plan_request(const Experiment& experiment, const Device* device);
+/// Learning rate, bias corrections and so on of 0-based `step`.
+StepControl step_control(const TrainConfig& train, std::int64_t step);
 
 /// What one finished step says.
 struct StepReport {
@@ -146,7 +152,7 @@ class Engine {
   };
   void check_ids(const std::int32_t* ids, std::int64_t n) const;
   void require_idle(const char* what) const;
-  StepControl control_for(std::int64_t step) const;
+  void require_no_generation(const char* what) const;
   std::vector<float> get_tensor(Model::Arena arena, const std::string& name);
 
   Experiment experiment_;
@@ -160,6 +166,7 @@ class Engine {
   float loss_scale_ = 1;
   std::int32_t good_steps_ = 0;
   float last_step_loss_scale_ = 1;
+  bool generating_ = false;  // its cache lies where a step has its logits
 };
 
 }  // namespace andrea

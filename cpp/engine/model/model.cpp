@@ -51,7 +51,8 @@ Model::Model(const ModelShape& shape, const MemoryPlan& plan, Backend& backend)
 
   // A buffer that all layers share stands once in the plan, under index 0.
   const std::int64_t rows = plan_.request.batch * shape_.context;
-  const bool cheap = plan_.request.recompute != Recompute::kNothing;
+  const bool gelu = plan_.request.recompute >= Recompute::kGelu;
+  const bool cheap = plan_.request.recompute >= Recompute::kCheap;
   const bool whole = plan_.request.recompute == Recompute::kLayer;
   float* stats = buffer<float>("ln_stats");
   act_t* residual = buffer<act_t>("residual");
@@ -68,7 +69,7 @@ Model::Model(const ModelShape& shape, const MemoryPlan& plan, Backend& backend)
     b.mid = buffer<act_t>(layer("mid", whole));
     b.ln2 = buffer<act_t>(layer("ln2", cheap));
     b.h = buffer<act_t>(layer("h", whole));
-    b.g = buffer<act_t>(layer("g", cheap));
+    b.g = buffer<act_t>(layer("g", gelu));
     b.mean1 = stats + (4 * l + 0) * rows;
     b.rstd1 = stats + (4 * l + 1) * rows;
     b.mean2 = stats + (4 * l + 2) * rows;
@@ -83,7 +84,7 @@ Model::Model(const ModelShape& shape, const MemoryPlan& plan, Backend& backend)
   logits_float_ = buffer<float>("logits_float");
   losses_ = buffer<float>("losses");
   d_residual_ = buffer<act_t>("d_residual");
-  d_branch_ = buffer<act_t>("d_branch");
+  d_branch_ = lnf_;  // the head's backward pass has read LNf's output by the time it writes its gradient
   d_qkv_ = buffer<act_t>("d_qkv");
   inputs_ = buffer<std::int32_t>("inputs");
   targets_ = buffer<std::int32_t>("targets");
@@ -228,7 +229,9 @@ void Model::backward_layer(std::int64_t l, std::int64_t B, std::int64_t T, bool 
   const std::int64_t rows = B * T, d = shape_.d_model;
   const LayerOffsets& w = shape_.layers[static_cast<std::size_t>(l)];
   const LayerBuffers& b = layers_[static_cast<std::size_t>(l)];
+  // The whole forward pass, done again, brings the others back with it.
   const bool cheap = plan_.request.recompute == Recompute::kCheap;
+  const bool gelu = cheap || plan_.request.recompute == Recompute::kGelu;
 
   if (plan_.request.recompute == Recompute::kLayer) forward_layer(l, B, T);
   if (cheap)
@@ -236,7 +239,7 @@ void Model::backward_layer(std::int64_t l, std::int64_t B, std::int64_t T, bool 
   // d_residual_ is the gradient of the layer's output; the branch's share is added to it by LN2's twin. The
   // gradient of h takes h's place.
   ops_.k_mlp_bwd(d_branch_, gradient(w.w_1), gradient(w.w_2), b.h, d_residual_, b.ln2, b.h, b.g,
-                 weight(w.w_1), weight(w.w_2), rows, d, /*recompute_g=*/cheap, accumulate);
+                 weight(w.w_1), weight(w.w_2), rows, d, /*recompute_g=*/gelu, accumulate);
   ops_.k_layernorm_bwd(d_residual_, gradient(w.ln2_gamma), gradient(w.ln2_beta), d_branch_, b.mid,
                        vector(w.ln2_gamma), b.mean2, b.rstd2, rows, d, /*add_to_dx=*/true, accumulate);
 

@@ -9,6 +9,7 @@
 
 #include "engine/errors.h"
 #include "kernels/backend.h"
+#include "kernels/cuda/memory_rule.h"
 
 namespace andrea {
 namespace {
@@ -17,15 +18,49 @@ constexpr std::int64_t kAlignment = 256;  // bytes
 
 std::int64_t round_up(std::int64_t n) { return (n + kAlignment - 1) / kAlignment * kAlignment; }
 
-constexpr const char* kGroups[] = {"weights", "gradients", "moments",  "activations",
-                                   "logits",  "workspace", "sampling", "step"};
+constexpr const char* kGroups[] = {"weights", "gradients", "moments", "activations",
+                                   "shared",  "workspace", "step"};
+
+const char* turn_name(Turn turn) {
+  switch (turn) {
+    case Turn::kAlways:
+      return "always";
+    case Turn::kLayers:
+      return "layers";
+    case Turn::kHead:
+      return "head";
+    case Turn::kSampling:
+      return "sampling";
+  }
+  return "?";
+}
 
 }  // namespace
+
+const char* recompute_key(Recompute level) {
+  switch (level) {
+    case Recompute::kNothing:
+      return "nothing";
+    case Recompute::kGelu:
+      return "gelu";
+    case Recompute::kCheap:
+      return "cheap";
+    case Recompute::kLayer:
+      return "layer";
+  }
+  return "?";
+}
+
+Recompute first_level(Precision precision) {
+  return precision == Precision::kFp32 ? Recompute::kGelu : Recompute::kNothing;
+}
 
 const char* recompute_name(Recompute level) {
   switch (level) {
     case Recompute::kNothing:
       return "nothing";
+    case Recompute::kGelu:
+      return "GELU";
     case Recompute::kCheap:
       return "LayerNorm and GELU";
     case Recompute::kLayer:
@@ -47,8 +82,15 @@ MemoryPlan::MemoryPlan(const ModelShape& shape, const PlanRequest& plan_request,
   constexpr std::int64_t kFloat = sizeof(float);
 
   const auto add = [this](const std::string& name, const char* group, std::int64_t bytes) {
-    entries.push_back({name, group, bytes, device_bytes});
+    entries.push_back({name, group, bytes, device_bytes, Turn::kAlways});
     device_bytes += round_up(bytes);
+  };
+  // Offsets of shared buffers count from the region's begin until the end of this function.
+  std::map<Turn, std::int64_t> used;
+  const auto share = [&](const std::string& name, Turn turn, std::int64_t bytes) {
+    entries.push_back({name, "shared", bytes, used[turn], turn});
+    used[turn] += round_up(bytes);
+    shared_bytes = std::max(shared_bytes, used[turn]);
   };
 
   add("params", "weights", shape.arena_size * kFloat);
@@ -58,11 +100,13 @@ MemoryPlan::MemoryPlan(const ModelShape& shape, const PlanRequest& plan_request,
   add("v", "moments", shape.arena_size * kFloat);
 
   // Kept from forward to backward: once a layer, or once in all where the backward pass computes it again.
-  const bool cheap = request.recompute != Recompute::kNothing;
+  const bool gelu = request.recompute >= Recompute::kGelu;
+  const bool cheap = request.recompute >= Recompute::kCheap;
   const bool whole = request.recompute == Recompute::kLayer;
-  const auto add_layers = [&](const std::string& name, std::int64_t bytes, bool shared) {
-    const std::int64_t copies = shared ? 1 : shape.n_layer;
-    for (std::int64_t l = 0; l < copies; ++l) add(name + "." + std::to_string(l), "activations", bytes);
+  const auto add_layers = [&](const std::string& name, std::int64_t bytes, bool again) {
+    if (again) return share(name + ".0", Turn::kLayers, bytes);
+    for (std::int64_t l = 0; l < shape.n_layer; ++l)
+      add(name + "." + std::to_string(l), "activations", bytes);
   };
   add("residual", "activations", rows * d * act * (shape.n_layer + 1));  // input of each layer, and of LNf
   add_layers("ln1", rows * d * act, cheap);
@@ -72,29 +116,28 @@ MemoryPlan::MemoryPlan(const ModelShape& shape, const PlanRequest& plan_request,
   add_layers("mid", rows * d * act, whole);  // residual stream between attention and MLP
   add_layers("ln2", rows * d * act, cheap);
   add_layers("h", rows * 4 * d * act, whole);
-  add_layers("g", rows * 4 * d * act, cheap);
+  add_layers("g", rows * 4 * d * act, gelu);
   add("ln_stats", "activations", rows * 2 * kFloat * (2 * shape.n_layer + 1));
-  add("lnf", "activations", rows * d * act);
+  add("lnf", "activations", rows * d * act);  // then the gradient of a branch, d_branch
 
-  add("logits", "logits", rows * shape.vocab_pad * act);
-  add("logits_float", "logits", std::min(rows, kLogitRows) * shape.vocab_pad * kFloat);
-  add("losses", "logits", rows * kFloat);
+  share("logits", Turn::kHead, rows * shape.vocab_pad * act);
+  share("logits_float", Turn::kHead, std::min(rows, kLogitRows) * shape.vocab_pad * kFloat);
+  share("losses", Turn::kHead, rows * kFloat);
 
   // Gradients of activations, shared by all layers.
-  add("d_residual", "workspace", rows * d * act);
-  add("d_branch", "workspace", rows * d * act);
-  add("d_qkv", "workspace", rows * 3 * d * act);
+  share("d_residual", Turn::kLayers, rows * d * act);
+  share("d_qkv", Turn::kLayers, rows * 3 * d * act);
   add("scratch", "workspace", needs.scratch_bytes);
 
-  // Generation has buffers of its own: one sequence, one token at a time.
-  add("kv_cache", "sampling", shape.n_layer * 2 * shape.context * d * act);
+  // Generation: one sequence, one token at a time.
+  share("kv_cache", Turn::kSampling, shape.n_layer * 2 * shape.context * d * act);
   for (const auto& [name, width] :
        {std::pair{"x", 1}, {"mid", 1}, {"ln", 1}, {"qkv", 3}, {"att", 1}, {"h", 4}, {"g", 4}})
-    add(std::string("decode.") + name, "sampling", width * d * act);
-  add("decode.stats", "sampling", 2 * kFloat);
-  add("decode.logits", "sampling", shape.vocab_pad * act);
-  add("decode.logits_float", "sampling", shape.vocab_pad * kFloat);
-  add("decode.input", "sampling", 2 * sizeof(std::int32_t));
+    share(std::string("decode.") + name, Turn::kSampling, width * d * act);
+  share("decode.stats", Turn::kSampling, 2 * kFloat);
+  share("decode.logits", Turn::kSampling, shape.vocab_pad * act);
+  share("decode.logits_float", Turn::kSampling, shape.vocab_pad * kFloat);
+  share("decode.input", Turn::kSampling, 2 * sizeof(std::int32_t));
 
   const std::int64_t step_rows = request.batch * request.micro_batches;
   add("inputs", "step", step_rows * shape.context * 4);
@@ -103,6 +146,10 @@ MemoryPlan::MemoryPlan(const ModelShape& shape, const PlanRequest& plan_request,
   add("partials", "step", needs.grad_norm_partials * static_cast<std::int64_t>(sizeof(double)));
   add("control", "step", sizeof(StepControl));
   add("status", "step", sizeof(StepStatus));
+
+  for (PlanEntry& entry : entries)
+    if (entry.turn != Turn::kAlways) entry.offset += device_bytes;
+  device_bytes += shared_bytes;
 
   const std::int64_t slot_bytes = round_up(2 * step_rows * shape.context * 4) + round_up(step_rows * kFloat) +
                                   round_up(sizeof(StepControl)) + round_up(sizeof(StepStatus));
@@ -119,6 +166,14 @@ NeedsOfBatch backend_needs(const ModelShape& shape, const Ops& ops) {
   };
 }
 
+NeedsOfBatch cuda_needs(const ModelShape& shape, Precision precision) {
+  return [&shape, precision](std::int64_t batch) {
+    return BackendNeeds{cuda::activation_bytes(precision),
+                        cuda::scratch_bytes_by_rule(extent_of(shape, batch)),
+                        cuda::grad_norm_partials_by_rule(shape.arena_size)};
+  };
+}
+
 const PlanEntry& MemoryPlan::entry(const std::string& name) const {
   for (const PlanEntry& e : entries)
     if (e.name == name) return e;
@@ -126,6 +181,7 @@ const PlanEntry& MemoryPlan::entry(const std::string& name) const {
 }
 
 std::int64_t MemoryPlan::group_bytes(const std::string& group) const {
+  if (group == "shared") return shared_bytes;
   std::int64_t bytes = 0;
   for (const PlanEntry& e : entries)
     if (e.group == group) bytes += round_up(e.bytes);
@@ -162,13 +218,15 @@ std::int64_t parse_bytes(const std::string& text) {
 MemoryPlan closest_plan(const ModelShape& shape, PlanRequest request, const NeedsOfBatch& needs,
                         std::int64_t available) {
   const BackendNeeds backend = needs(request.batch);
-  for (const Recompute level : {Recompute::kNothing, Recompute::kCheap}) {
+  for (const Recompute level : kRecomputeLevels) {
+    if (request.fixed_level ? level != *request.fixed_level : level < first_level(request.precision))
+      continue;
     request.recompute = level;
     MemoryPlan plan(shape, request, backend);
-    if (plan.device_bytes <= available) return plan;
+    if (plan.device_bytes <= available || level == request.fixed_level || level == Recompute::kLayer)
+      return plan;
   }
-  request.recompute = Recompute::kLayer;
-  return {shape, request, backend};
+  throw Error("closest_plan: no recompute level");
 }
 
 std::int64_t largest_batch(const ModelShape& shape, PlanRequest request, const NeedsOfBatch& needs,
@@ -196,7 +254,10 @@ MemoryPlan fit_plan(const ModelShape& shape, PlanRequest request, const NeedsOfB
                                              " (raise micro_batches to keep the tokens of a step)"
                                        : "; not even batch_size 1 fits: choose a smaller model or context";
   throw OutOfMemory("the memory plan needs " + format_bytes(plan.device_bytes) + " at batch_size " +
-                        std::to_string(request.batch) + ", even with whole layers computed again; " +
+                        std::to_string(request.batch) +
+                        (request.fixed_level ? ", with train.recompute \"" +
+                                                   std::string(recompute_key(*request.fixed_level)) + "\"; "
+                                             : ", even with whole layers computed again; ") +
                         format_bytes(available) + " are available" + advice,
                     static_cast<std::size_t>(plan.device_bytes), static_cast<std::size_t>(available));
 }
@@ -213,9 +274,13 @@ std::string describe_plan(const ModelShape& shape, const MemoryPlan& plan, std::
           precision_name(plan.request.precision) + ", " + std::to_string(plan.request.batch) + " x " +
           std::to_string(shape.context) + " tokens x " + std::to_string(plan.request.micro_batches) +
           " micro-batches = " + std::to_string(tokens) + " tokens a step\n";
-  for (const char* group : kGroups) put(group, format_bytes(plan.group_bytes(group)), "");
+  for (const std::string group : kGroups)
+    put(group.c_str(), format_bytes(plan.group_bytes(group)),
+        group == "shared" ? "logits, then the layers' working memory; between steps, generation" : "");
   put("total", format_bytes(plan.device_bytes),
-      "available " + format_bytes(available) + "; computed again: " + recompute_name(plan.request.recompute));
+      (available > 0 ? "available " + format_bytes(available) + "; " : "") +
+          "computed again: " + recompute_name(plan.request.recompute) +
+          (plan.request.fixed_level ? " (train.recompute)" : " (the plan's choice)"));
   put("host", format_bytes(plan.host_bytes),
       plan.request.host_snapshot ? "staging of batches and results, snapshot for checkpoints"
                                  : "staging of batches and results");
@@ -230,16 +295,24 @@ std::string plan_json(const ModelShape& shape, const MemoryPlan& plan, std::int6
   json["batch_size"] = plan.request.batch;
   json["micro_batches"] = plan.request.micro_batches;
   json["tokens_per_step"] = plan.request.batch * plan.request.micro_batches * shape.context;
-  json["recompute"] = static_cast<int>(plan.request.recompute);
+  json["recompute"] = recompute_key(plan.request.recompute);
+  json["recompute_fixed"] = plan.request.fixed_level.has_value();
   json["device_bytes"] = plan.device_bytes;
   json["host_bytes"] = plan.host_bytes;
-  json["available_bytes"] = available;
-  json["fits"] = plan.device_bytes <= available;
-  json["largest_batch_size"] = max_batch;
+  if (available > 0) {
+    json["available_bytes"] = available;
+    json["largest_batch_size"] = max_batch;
+  } else {  // the device is not here and no budget was given
+    json["available_bytes"] = json["largest_batch_size"] = nullptr;
+  }
+  json["fits"] = available <= 0 || plan.device_bytes <= available;
   for (const char* group : kGroups) json["groups"][group] = plan.group_bytes(group);
   for (const PlanEntry& e : plan.entries)
-    json["buffers"].push_back(
-        {{"name", e.name}, {"group", e.group}, {"bytes", e.bytes}, {"offset", e.offset}});
+    json["buffers"].push_back({{"name", e.name},
+                               {"group", e.group},
+                               {"bytes", e.bytes},
+                               {"offset", e.offset},
+                               {"turn", turn_name(e.turn)}});
   return json.dump();
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,13 +12,23 @@
 
 namespace andrea {
 
-/// What the backward pass computes again instead of keeping it. The results are the same bits at every level.
+/// What the backward pass computes again instead of keeping it. The levels give the same bits, but for one
+/// case: in 16 bits at d_model >= 768 on CUDA, kNothing takes gelu' from the library (docs/KERNELS.md).
 enum class Recompute {
   kNothing = 0,  ///< every activation is kept
-  kCheap = 1,    ///< LayerNorm outputs and GELU again
-  kLayer = 2,    ///< each layer's whole forward pass again, from its input
+  kGelu = 1,     ///< GELU again, in the pass that needs its derivative anyway
+  kCheap = 2,    ///< LayerNorm outputs and GELU again
+  kLayer = 3,    ///< each layer's whole forward pass again, from its input
 };
+constexpr Recompute kRecomputeLevels[] = {Recompute::kNothing, Recompute::kGelu, Recompute::kCheap,
+                                          Recompute::kLayer};
+/// As `train.recompute` writes it: "nothing", "gelu", "cheap", "layer".
+const char* recompute_key(Recompute level);
+/// For people: "nothing", "GELU", "LayerNorm and GELU", "whole layers".
 const char* recompute_name(Recompute level);
+/// Where the search for a level begins: in float32 the backward pass has gelu(h) at hand beside gelu'(h), so
+/// keeping it buys nothing; in 16 bits keeping it is the faster way.
+Recompute first_level(Precision precision);
 
 /// Rows of logits that leave the device at once.
 constexpr std::int64_t kLogitRows = 64;
@@ -29,7 +40,8 @@ struct PlanRequest {
   Precision precision = Precision::kFp32;
   std::int64_t steps_in_flight = 1;
   bool host_snapshot = false;  ///< weights and moments are copied to the host before a checkpoint is written
-  Recompute recompute = Recompute::kNothing;
+  Recompute recompute = Recompute::kNothing;  ///< of this plan
+  std::optional<Recompute> fixed_level;       ///< the experiment's: no other level is tried
 };
 
 /// What a plan has to know of the back end.
@@ -41,13 +53,24 @@ struct BackendNeeds {
 /// The same as a function of the batch.
 using NeedsOfBatch = std::function<BackendNeeds(std::int64_t batch)>;
 NeedsOfBatch backend_needs(const ModelShape& shape, const Ops& ops);
+/// The same of a GPU that need not be here, by the rules of the CUDA back end.
+NeedsOfBatch cuda_needs(const ModelShape& shape, Precision precision);
+
+/// When a buffer of the group "shared" holds something. Those of different turns lie over one another.
+enum class Turn {
+  kAlways,    ///< not shared
+  kLayers,    ///< the layers' passes, forward and backward: working memory and what is computed again
+  kHead,      ///< logits and losses, from the head's forward pass to its backward pass
+  kSampling,  ///< generation, between two steps
+};
 
 /// A buffer of the arena.
 struct PlanEntry {
   std::string name;
-  std::string group;  ///< weights, gradients, moments, activations, logits, sampling, workspace, step
+  std::string group;  ///< weights, gradients, moments, activations, shared, workspace, step
   std::int64_t bytes = 0;
   std::int64_t offset = 0;  ///< in the one device allocation, aligned to 256 bytes
+  Turn turn = Turn::kAlways;
 };
 
 /// Device buffers in the order of the arena, and the host bytes beside them. A plan is pure arithmetic.
@@ -62,6 +85,7 @@ class MemoryPlan {
   PlanRequest request;
   std::vector<PlanEntry> entries;
   std::int64_t device_bytes = 0;    ///< the one allocation
+  std::int64_t shared_bytes = 0;    ///< of it, the region that logits, layers and sampling use in turns
   std::int64_t host_bytes = 0;      ///< staging of batches and results, the snapshot, and:
   std::int64_t transfer_bytes = 0;  ///< the host buffer that weights and logits travel through
 };
@@ -74,9 +98,9 @@ std::string format_bytes(std::int64_t bytes);
 /// "24GB", "24 GiB", "800MB" or plain bytes; ConfigError otherwise. GB are 10^9, GiB 2^30.
 std::int64_t parse_bytes(const std::string& text);
 
-/// Finds the lowest recompute level at which the plan fits `available` bytes. OutOfMemory says what is
-/// needed, what is there, and the largest batch that fits.
-/// The same without refusing: at the highest level, with device_bytes above `available`, where nothing fits.
+/// Finds the first recompute level, from first_level() on (or the fixed one), at which the plan fits
+/// `available` bytes. fit_plan() refuses with OutOfMemory, which says what is needed, what is there, and the
+/// largest batch that fits; closest_plan() then returns the highest level, with device_bytes above it.
 MemoryPlan closest_plan(const ModelShape& shape, PlanRequest request, const NeedsOfBatch& needs,
                         std::int64_t available);
 MemoryPlan fit_plan(const ModelShape& shape, PlanRequest request, const NeedsOfBatch& needs,
@@ -85,7 +109,7 @@ MemoryPlan fit_plan(const ModelShape& shape, PlanRequest request, const NeedsOfB
 std::int64_t largest_batch(const ModelShape& shape, PlanRequest request, const NeedsOfBatch& needs,
                            std::int64_t available);
 
-/// The plan as lines for people, and as JSON.
+/// The plan as lines for people, and as JSON. available 0: not known.
 std::string describe_plan(const ModelShape& shape, const MemoryPlan& plan, std::int64_t available);
 std::string plan_json(const ModelShape& shape, const MemoryPlan& plan, std::int64_t available,
                       std::int64_t largest_batch);

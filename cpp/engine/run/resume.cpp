@@ -26,6 +26,7 @@ void check_config(const RunState& state, const Engine& engine, const TrainerOpti
   for (const std::string& difference :
        config_differences(state.config, engine.experiment().effective_json())) {
     const std::string key = difference.substr(0, difference.find(':'));
+    if (key == "train.recompute") continue;  // the level of the plan is compared, whoever chose it
     if (key == "train.seed") check->order_changed = true;
     if (begins_with(key, "data.") || begins_with(key, "curriculum.")) check->rules_changed = true;
     if (key == "train.precision" || key == "train.allow_tf32")
@@ -91,7 +92,25 @@ ResumeCheck check_resume(const RunState& state, Engine& engine, std::uint64_t to
   if (state.version != ANDREA_VERSION)
     check.warnings.push_back("not bit-exact from here: written by version " + state.version + ", this is " +
                              ANDREA_VERSION);
+  const char* level = recompute_key(engine.plan().request.recompute);
+  if (!state.recompute.empty() && state.recompute != level &&
+      engine.experiment().train.precision != Precision::kFp32)
+    check.warnings.push_back(
+        "perhaps not bit-exact from here: the backward pass computed again \"" + state.recompute +
+        "\", now \"" + level +
+        "\", and in 16 bits a wide model takes GELU's derivative from another kernel then; set " +
+        "train.recompute to \"" + state.recompute + "\" to go on as before");
   return check;
+}
+
+std::string gemm_warning(const GemmChoices& then, const GemmChoices& now) {
+  const std::vector<std::string> lines = gemm_differences(then, now);
+  if (lines.empty()) return "";
+  constexpr std::size_t kShown = 4;
+  std::string text = "not bit-exact from here: the sums of matrix products are added in another order:";
+  for (std::size_t i = 0; i < std::min(kShown, lines.size()); ++i) text += "\n  " + lines[i];
+  if (lines.size() > kShown) text += "\n  and " + std::to_string(lines.size() - kShown) + " more";
+  return text;
 }
 
 void archive_for_polish(const RunDirectory& directory, std::int64_t step) {

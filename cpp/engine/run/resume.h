@@ -25,6 +25,10 @@ struct ResumeCheck {
 ResumeCheck check_resume(const RunState& state, Engine& engine, std::uint64_t tokenizer_hash,
                          const TrainerOptions& options);
 
+/// The warning to give where a run's products are made in another way than before its checkpoint; empty:
+/// none. `now` once a step has been made: before it no product has been resolved.
+std::string gemm_warning(const GemmChoices& then, const GemmChoices& now);
+
 /// Renames <name>.samples.json and <name>.state.json to <name>.samples.until_NNNNNN.json and so on.
 void archive_for_polish(const RunDirectory& directory, std::int64_t step);
 

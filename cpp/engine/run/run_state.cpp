@@ -12,7 +12,7 @@
 namespace andrea {
 namespace {
 
-constexpr std::int64_t kFormat = 1;
+constexpr std::int64_t kFormat = 2;  // 1 had no recompute and no gemm_table
 
 /// The value of a JSON text held as a string in RunState.
 Json embedded(const std::string& text, const char* field) {
@@ -91,6 +91,24 @@ class StateFields {
   std::set<std::string> seen_;
 };
 
+GemmChoices read_gemm_table(const Json& object, const std::string& path) {
+  StateFields table(object, "gemm_table", path);
+  GemmChoices gemm;
+  gemm.library = table.text("library");
+  const Json& products = table.get("products");
+  if (!products.is_array()) table.fail("products", "must be an array");
+  for (std::size_t i = 0; i < products.size(); ++i) {
+    StateFields fields(products[i], "gemm_table.products[" + std::to_string(i) + "]", path);
+    GemmChoice choice;
+    choice.product = fields.text("product");
+    choice.algorithm = fields.text("algorithm");
+    fields.finish();
+    gemm.products.push_back(std::move(choice));
+  }
+  table.finish();
+  return gemm;
+}
+
 }  // namespace
 
 std::string to_json(const RunState& state) {
@@ -103,6 +121,9 @@ std::string to_json(const RunState& state) {
                        {"content_hash", hash_hex(source.content_hash)}});
   Json history = Json::object();
   for (const auto& [file, bytes] : state.history_bytes) history[file] = bytes;
+  Json products = Json::array();
+  for (const GemmChoice& choice : state.gemm.products)
+    products.push_back({{"product", choice.product}, {"algorithm", choice.algorithm}});
   const Json config = embedded(state.config, "config");
   const std::string config_text = canonical_json(config);
 
@@ -134,6 +155,8 @@ std::string to_json(const RunState& state) {
       {"device", state.device},
       {"arithmetic", state.arithmetic},
       {"precision", state.precision},
+      {"recompute", state.recompute},
+      {"gemm_table", {{"library", state.gemm.library}, {"products", products}}},
       {"threads", state.threads},
       {"written_unix", state.written_unix},
   };
@@ -159,8 +182,9 @@ RunState parse_run_state(const std::string& text, const std::string& path) {
   if (const std::uint64_t hash = xxh64(body_text.data(), body_text.size()); hash != promised)
     throw CheckpointError(path + " is damaged: its content has hash " + hash_hex(hash) + ", it says " +
                           hash_hex(promised));
-  if (const std::int64_t format = top.integer("format"); format != kFormat)
-    top.fail("format", "is " + std::to_string(format) + ", this program reads 1");
+  const std::int64_t format = top.integer("format");
+  if (format < 1 || format > kFormat)
+    top.fail("format", "is " + std::to_string(format) + ", this program reads 1 and 2");
 
   RunState state;
   state.step = top.integer("step", 0, std::numeric_limits<std::int32_t>::max());
@@ -207,6 +231,10 @@ RunState parse_run_state(const std::string& text, const std::string& path) {
   state.device = top.text("device");
   state.arithmetic = top.text("arithmetic");
   state.precision = top.text("precision");
+  if (format >= 2) {
+    state.recompute = top.text("recompute");
+    state.gemm = read_gemm_table(top.get("gemm_table"), path);
+  }
   state.threads = top.integer("threads");
   state.written_unix = top.integer("written_unix");
   top.finish();

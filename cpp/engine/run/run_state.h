@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/data/loader.h"
+#include "kernels/gemm_choices.h"
 
 namespace andrea {
 
@@ -45,6 +46,8 @@ struct RunState {
   std::string device;                                               ///< name
   std::string arithmetic;                                           ///< DeviceInfo::arithmetic
   std::string precision;
+  std::string recompute;  ///< level of the plan; empty in a state of format 1
+  GemmChoices gemm;       ///< of the products made until then; empty in a state of format 1
   std::int64_t threads = 0;
   std::int64_t written_unix = 0;  ///< seconds
 };

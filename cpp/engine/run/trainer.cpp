@@ -103,6 +103,7 @@ bool Trainer::Impl::take_up() {
 
   const ResumeCheck check = check_resume(found->state, engine_, tokenizer_hash, options_);
   for (const std::string& warning : check.warnings) emit("warning", state_.step, warning);
+  if (!state_.gemm.library.empty()) gemm_before_ = state_.gemm;
 
   Engine::Weights weights;
   read_checkpoint(found->bin_path, static_cast<std::int32_t>(engine_.shape().n_params), &weights.weights,
@@ -199,6 +200,11 @@ void Trainer::Impl::queue_next(std::int64_t step) {
 
 void Trainer::Impl::finish_step() {
   StepReport report = engine_.finish_step();
+  if (gemm_before_) {
+    const std::string warning = gemm_warning(*gemm_before_, engine_.device_info().gemm);
+    if (!warning.empty()) emit("warning", report.step, warning);
+    gemm_before_.reset();
+  }
   account(report);
   if (seconds_since(last_flush_) > 0.5) {
     // A disk that is full now may have room later: what could not be written is kept and tried again.

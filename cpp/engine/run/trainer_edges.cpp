@@ -131,6 +131,8 @@ void Trainer::Impl::checkpoint(std::int64_t step, bool pending, bool must) {
   next.version = ANDREA_VERSION;
   next.device = device_.name;
   next.arithmetic = device_.arithmetic;
+  next.recompute = recompute_key(engine_.plan().request.recompute);
+  next.gemm = engine_.device_info().gemm;
   next.precision = precision_name(experiment_.train.precision);
   next.threads = device_.threads;
   next.written_unix =

@@ -69,7 +69,8 @@ class Trainer::Impl {
   std::unique_ptr<RunLog> log_;
   std::unique_ptr<Phases> phases_;
   std::vector<std::optional<BtokFile>> eval_files_;
-  RunState state_;  // what the next checkpoint will say
+  RunState state_;                          // what the next checkpoint will say
+  std::optional<GemmChoices> gemm_before_;  // of the checkpoint taken up, until the first step is compared
   const DeviceInfo device_;
   CheckpointWriter writer_;  // after the log: it may still be writing when a run ends in an error
   std::int64_t end_ = 0;

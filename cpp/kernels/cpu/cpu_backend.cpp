@@ -22,7 +22,10 @@ Backend make_cpu_backend(const BackendRequest& request) {
       std::vector<std::string>{
           "BLAS: " + blas.identity + " (" + blas.path + "), one thread a call",
           std::string("instruction path: ") + path.name,
-          "threads: " + std::to_string(threads) + " of " + std::to_string(usable_cores()) + " usable cores"});
+          "threads: " + std::to_string(threads) + " of " + std::to_string(usable_cores()) + " usable cores"},
+      // Tiles are cut by the shape alone, so one line says it of all products.
+      GemmChoices{blas.identity,
+                  {{"all products, fp32", std::string("one call a tile, path ") + path.name}}});
   backend.ops.reset(path.make_ops({threads, blas.sgemm}));
   return backend;
 }

@@ -58,8 +58,11 @@ int usable_cores() {
   return std::max(1, cores);
 }
 
-CpuDevice::CpuDevice(int threads, std::string arithmetic, std::vector<std::string> details)
-    : threads_(threads), arithmetic_(std::move(arithmetic)), details_(std::move(details)) {}
+CpuDevice::CpuDevice(int threads, std::string arithmetic, std::vector<std::string> details, GemmChoices gemm)
+    : threads_(threads),
+      arithmetic_(std::move(arithmetic)),
+      details_(std::move(details)),
+      gemm_(std::move(gemm)) {}
 
 DeviceInfo CpuDevice::info() const {
   DeviceInfo info;
@@ -68,6 +71,7 @@ DeviceInfo CpuDevice::info() const {
   if (info.name.empty()) info.name = "CPU";
   info.arithmetic = arithmetic_;
   info.details = details_;
+  info.gemm = gemm_;
   struct sysinfo machine{};
   if (sysinfo(&machine) == 0)
     info.total_bytes = within_group(static_cast<std::size_t>(machine.totalram) * machine.mem_unit);

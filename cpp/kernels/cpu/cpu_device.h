@@ -9,7 +9,7 @@ namespace andrea {
 
 class CpuDevice final : public Device {
  public:
-  CpuDevice(int threads, std::string arithmetic, std::vector<std::string> details);
+  CpuDevice(int threads, std::string arithmetic, std::vector<std::string> details, GemmChoices gemm);
 
   DeviceInfo info() const override;
   void* allocate(std::size_t bytes) override;
@@ -25,6 +25,7 @@ class CpuDevice final : public Device {
   int threads_;
   std::string arithmetic_;
   std::vector<std::string> details_;
+  GemmChoices gemm_;
 };
 
 /// Cores this process may use: its affinity, and no more than the quota of its control group.

@@ -7,15 +7,12 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/check.h"
+#include "kernels/cuda/gpu_refusal.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/lt_library.h"
 
 namespace andrea::cuda {
 namespace {
-
-std::string version_text(int version) {
-  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
-}
 
 int attribute(cudaDeviceAttr name, int device) {
   int value = 0;
@@ -33,36 +30,30 @@ std::string mib(std::size_t bytes) { return std::to_string(bytes >> 20) + " MiB"
 }  // namespace
 
 std::string device_unavailable_reason() {
-  int driver = 0;
-  int runtime = 0;
-  (void)cudaDriverGetVersion(&driver);
-  (void)cudaRuntimeGetVersion(&runtime);
-  if (driver == 0)
-    return "no NVIDIA driver found (this build needs one for CUDA " + version_text(runtime) + ")";
-  int count = 0;
-  const cudaError_t counted = cudaGetDeviceCount(&count);
+  GpuFacts facts;
+  facts.architectures = ANDREA_CUDA_ARCHITECTURES;
+  (void)cudaDriverGetVersion(&facts.driver);
+  (void)cudaRuntimeGetVersion(&facts.runtime);
+  if (facts.driver == 0) return gpu_refusal(facts);
+  const cudaError_t counted = cudaGetDeviceCount(&facts.gpus);
   (void)cudaGetLastError();
-  if (counted == cudaErrorInsufficientDriver || (counted != cudaSuccess && driver < runtime))
-    return "the driver supports CUDA " + version_text(driver) + " but this build uses CUDA " +
-           version_text(runtime) + ": install a newer driver, or build with an older toolkit";
-  if (counted != cudaSuccess && counted != cudaErrorNoDevice)
-    return std::string("CUDA does not start: ") + cudaGetErrorString(counted) + " (driver for CUDA " +
-           version_text(driver) + ", run-time " + version_text(runtime) + ")";
-  if (counted == cudaErrorNoDevice || count == 0)
-    return "no GPU found (driver for CUDA " + version_text(driver) +
-           " is there; is CUDA_VISIBLE_DEVICES empty?)";
-  cudaDeviceProp properties{};
-  if (const cudaError_t status = cudaGetDeviceProperties(&properties, 0); status != cudaSuccess) {
-    (void)cudaGetLastError();
-    return std::string("the GPU does not answer: ") + cudaGetErrorString(status);
+  facts.driver_too_old = counted == cudaErrorInsufficientDriver;
+  if (counted == cudaErrorNoDevice)
+    facts.gpus = 0;
+  else if (counted != cudaSuccess)
+    facts.start_error = cudaGetErrorString(counted);
+  if (counted == cudaSuccess && facts.gpus > 0) {
+    cudaDeviceProp properties{};
+    if (const cudaError_t status = cudaGetDeviceProperties(&properties, 0); status != cudaSuccess) {
+      (void)cudaGetLastError();
+      facts.gpu_error = cudaGetErrorString(status);
+    }
+    facts.name = properties.name;
+    facts.major = properties.major;
+    facts.minor = properties.minor;
+    facts.kernels_fit = properties.major >= 8 && kernels_fit_device();
   }
-  const std::string gpu = std::string(properties.name) + " (compute capability " +
-                          std::to_string(properties.major) + "." + std::to_string(properties.minor) + ")";
-  if (properties.major < 8) return gpu + " is too old: compute capability 8.0 or newer is needed";
-  if (!kernels_fit_device())
-    return "this build has no kernels for the " + gpu +
-           ": build with -DCMAKE_CUDA_ARCHITECTURES=" + std::to_string(properties.major) +
-           std::to_string(properties.minor);
+  if (std::string reason = gpu_refusal(facts); !reason.empty()) return reason;
   try {
     (void)lt_library();
   } catch (const DeviceError& error) {
@@ -95,6 +86,8 @@ CudaDevice::~CudaDevice() {
   for (cudaEvent_t event : marks_)
     if (event != nullptr) (void)cudaEventDestroy(event);
   (void)cudaStreamSynchronize(copies_);
+  for (cudaEvent_t event : timer_)
+    if (event != nullptr) (void)cudaEventDestroy(event);
   (void)cudaEventDestroy(work_done_);
   (void)cudaEventDestroy(snapshots_done_);
   (void)cudaStreamDestroy(copies_);
@@ -118,9 +111,10 @@ DeviceInfo CudaDevice::info() const {
   info.details.push_back("compute capability " + capability(device_) + ", " +
                          std::to_string(properties.multiProcessorCount) + " multiprocessors, L2 " +
                          mib(static_cast<std::size_t>(properties.l2CacheSize)));
-  info.details.push_back("driver for CUDA " + version_text(driver) + ", run-time " + version_text(runtime) +
-                         ", " + gemm_->version() + " (" + lt_library().path + ")");
-  for (std::string& line : gemm_->lines()) info.details.push_back(std::move(line));
+  info.details.push_back("driver for CUDA " + cuda_version_text(driver) + ", run-time " +
+                         cuda_version_text(runtime) + ", " + gemm_->version() + " (" + lt_library().path +
+                         ")");
+  info.gemm = gemm_->choices();
   ANDREA_CUDA_CHECK(cudaMemGetInfo(&info.free_bytes, &info.total_bytes));
   return info;
 }
@@ -214,6 +208,19 @@ void CudaDevice::run(std::int64_t key, const std::function<void()>& work) {
     ANDREA_CUDA_CHECK(status);
   }
   ANDREA_CUDA_CHECK(cudaGraphLaunch(record.graph, stream_));
+}
+
+double CudaDevice::time(const std::function<void()>& work) {
+  for (cudaEvent_t& event : timer_)
+    if (event == nullptr) ANDREA_CUDA_CHECK(cudaEventCreate(&event));
+  wait();
+  ANDREA_CUDA_CHECK(cudaEventRecord(timer_[0], stream_));
+  work();
+  ANDREA_CUDA_CHECK(cudaEventRecord(timer_[1], stream_));
+  ANDREA_CUDA_CHECK(cudaEventSynchronize(timer_[1]));
+  float ms = 0;
+  ANDREA_CUDA_CHECK(cudaEventElapsedTime(&ms, timer_[0], timer_[1]));
+  return ms;
 }
 
 void CudaDevice::mark(int slot) { ANDREA_CUDA_CHECK(cudaEventRecord(marks_[slot], stream_)); }

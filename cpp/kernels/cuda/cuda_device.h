@@ -39,7 +39,9 @@ class CudaDevice final : public Device {
   void mark(int slot) override;
   void wait_mark(int slot) override;
   void wait() override;
-  int steps_in_flight() const override { return 2; }
+  /// By two events in the stream.
+  double time(const std::function<void()>& work) override;
+  int steps_in_flight() const override { return kStepsInFlight; }
 
   cudaStream_t stream() const { return stream_; }
   /// Kernels made for sm_90a are built and this GPU runs them; ANDREA_PORTABLE_KERNELS=1 in the environment
@@ -63,6 +65,7 @@ class CudaDevice final : public Device {
   cudaEvent_t work_done_ = nullptr;       // in stream_, before a snapshot begins
   cudaEvent_t snapshots_done_ = nullptr;  // in copies_
   cudaEvent_t marks_[kMarks] = {};
+  cudaEvent_t timer_[2] = {};  // made by the first time()
   std::unique_ptr<GemmTable> gemm_;
   std::map<std::int64_t, Record> records_;
 };

@@ -29,6 +29,10 @@ Types types_of(Precision precision, bool allow_tf32, GemmKind kind) {
   }
 }
 
+const char* type_name(cudaDataType_t type) {
+  return type == CUDA_R_32F ? "fp32" : type == CUDA_R_16F ? "fp16" : "bf16";
+}
+
 std::uint32_t alignment_of(const void* pointer) {
   const auto address = reinterpret_cast<std::uintptr_t>(pointer) | 256U;  // null counts as aligned to 256
   return static_cast<std::uint32_t>(address & (~address + 1));
@@ -86,7 +90,7 @@ struct GemmTable::Plan {
   cublasLtMatmulDesc_t desc = nullptr;
   Layout a, b, out;
   cublasLtMatmulAlgo_t algo{};
-  std::string line;
+  GemmChoice choice;
   Plan() = default;
   ~Plan() {
     if (desc != nullptr) lt_library().desc_destroy(desc);
@@ -154,22 +158,29 @@ const GemmTable::Plan* GemmTable::resolve(const Key& key, const void* aux) {
     ANDREA_CUDA_CHECK(asked);
   const char* kinds[] = {"x W^T", "dy W", "dy^T x"};
   const char* epilogues[] = {"", " gelu'"};
-  const std::string shape = std::string("gemm ") + kinds[static_cast<int>(key.kind)] + "  " +
-                            std::to_string(key.m) + " x " + std::to_string(key.n) + " x " +
-                            std::to_string(key.k) + (key.addend ? " + C" : "") +
-                            epilogues[static_cast<int>(key.epilogue)];
+  const std::string shape = std::string(kinds[static_cast<int>(key.kind)]) + " " + std::to_string(key.m) +
+                            " x " + std::to_string(key.n) + " x " + std::to_string(key.k) +
+                            (key.addend ? " + C" : "") + epilogues[static_cast<int>(key.epilogue)];
   for (int i = 0; i < found; ++i) {
     const cublasLtMatmulHeuristicResult_t& result = results[i];
     if (result.state != CUBLAS_STATUS_SUCCESS || result.workspaceSize > workspace) continue;
     const auto scheme = algo_value<std::uint32_t>(result.algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME);
     if ((scheme & ~reductions) != 0) continue;
     plan->algo = result.algo;
-    plan->line =
-        shape + ": algo " + std::to_string(algo_value<std::int32_t>(result.algo, CUBLASLT_ALGO_CONFIG_ID)) +
-        " tile " + std::to_string(algo_value<std::uint32_t>(result.algo, CUBLASLT_ALGO_CONFIG_TILE_ID)) +
-        " stages " + std::to_string(algo_value<std::uint32_t>(result.algo, CUBLASLT_ALGO_CONFIG_STAGES_ID)) +
-        " split-K " + std::to_string(algo_value<std::int32_t>(result.algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM)) +
-        " reduction " + std::to_string(scheme) + " workspace " + std::to_string(result.workspaceSize);
+    plan->choice.product = shape + ", " + type_name(types.in) + " to " + type_name(types.out) +
+                           (types.compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? " by TF32" : "") + ", aligned " +
+                           std::to_string(key.align_out) + " " + std::to_string(key.align_a) + " " +
+                           std::to_string(key.align_b);
+    plan->choice.algorithm =
+        "algo " + std::to_string(algo_value<std::int32_t>(result.algo, CUBLASLT_ALGO_CONFIG_ID)) + " tile " +
+        std::to_string(algo_value<std::uint32_t>(result.algo, CUBLASLT_ALGO_CONFIG_TILE_ID)) + " stages " +
+        std::to_string(algo_value<std::uint32_t>(result.algo, CUBLASLT_ALGO_CONFIG_STAGES_ID)) + " split-K " +
+        std::to_string(algo_value<std::int32_t>(result.algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM)) +
+        " reduction " + std::to_string(scheme) + " workspace " + std::to_string(result.workspaceSize) +
+        " swizzle " +
+        std::to_string(algo_value<std::uint32_t>(result.algo, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING)) +
+        " option " +
+        std::to_string(algo_value<std::uint32_t>(result.algo, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION));
     return plans_.emplace(key, std::move(plan)).first->second.get();
   }
   if (key.epilogue != Epilogue::kNone) return plans_.emplace(key, nullptr).first->second.get();
@@ -212,10 +223,13 @@ bool GemmTable::multiply_with(Epilogue epilogue, const void* aux, GemmKind kind,
   return true;
 }
 
-std::vector<std::string> GemmTable::lines() const {
-  std::vector<std::string> all;
+GemmChoices GemmTable::choices() const {
+  GemmChoices all;
+  all.library = version();
   for (const auto& entry : plans_)
-    if (entry.second != nullptr) all.push_back(entry.second->line);
+    if (entry.second != nullptr) all.products.push_back(entry.second->choice);
+  std::sort(all.products.begin(), all.products.end(),
+            [](const GemmChoice& a, const GemmChoice& b) { return a.product < b.product; });
   return all;
 }
 

@@ -10,14 +10,12 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <vector>
 
+#include "kernels/cuda/memory_rule.h"
+#include "kernels/gemm_choices.h"
 #include "kernels/ops.h"
 
 namespace andrea::cuda {
-
-/// Memory that every product may use while it runs.
-constexpr std::size_t kGemmWorkspaceBytes = std::size_t{32} << 20;
 
 /// How the operands of a product lie in memory. Row-major, in the terms of a linear layer y = x W^T.
 enum class GemmKind {
@@ -50,8 +48,8 @@ class GemmTable {
                      const void* b, std::int64_t m, std::int64_t n, std::int64_t k, void* workspace,
                      cudaStream_t stream);
 
-  /// One line a resolved product: shape, types, algorithm, tile, stages, split-K, workspace.
-  std::vector<std::string> lines() const;
+  /// The products resolved so far.
+  GemmChoices choices() const;
   /// "cuBLASLt 13.0.2".
   std::string version() const;
 

@@ -1,4 +1,4 @@
-"""The commands of the train room: what `andrea train`, `plan`, `sample`, `init`, `check`, `doctor` do.
+"""The commands of the train room: what `andrea train`, `plan`, `bench`, `sample`, `init` and so on do.
 
 Errors are raised; andrea.cli turns them into one line and an exit code. Everything heavy is imported
 inside the function that needs it, so that `andrea --help` stays quick.
@@ -18,6 +18,7 @@ Config = Annotated[Path, typer.Argument(metavar="CONFIG", help="The experiment, 
 # What the engine counts with: 32 bits, and no machine has more threads than this.
 LARGEST = 2**31 - 1
 MOST_THREADS = 4096
+MOST_ROWS = 2**24
 
 
 class Device(str, Enum):
@@ -46,6 +47,16 @@ class SizeName(str, Enum):
     m480 = "480M"
 
 
+class Recompute(str, Enum):
+    """What the backward pass computes again instead of keeping it."""
+
+    auto = "auto"
+    nothing = "nothing"
+    gelu = "gelu"
+    cheap = "cheap"
+    layer = "layer"
+
+
 DeviceOption = Annotated[Device, typer.Option("--device", help="cpu, cuda or auto.")]
 PrecisionOption = Annotated[
     Precision | None, typer.Option("--precision", help="Instead of the experiment's.", show_default=False)
@@ -63,6 +74,18 @@ ThreadsOption = Annotated[
 MemoryOption = Annotated[
     str | None,
     typer.Option("--memory", metavar="SIZE", help="Budget of the plan, such as 24GB.", show_default="free"),
+]
+BatchOption = Annotated[
+    int | None,
+    typer.Option("--batch-size", min=1, max=MOST_ROWS, help="Instead of the experiment's.", show_default=False),
+]
+MicroBatchesOption = Annotated[
+    int | None,
+    typer.Option("--micro-batches", min=1, max=MOST_ROWS, help="Instead of the experiment's.", show_default=False),
+]
+RecomputeOption = Annotated[
+    Recompute | None,
+    typer.Option("--recompute", help="What the backward pass computes again.", show_default=False),
 ]
 
 
@@ -135,17 +158,65 @@ def plan(
     precision: PrecisionOption = None,
     device: DeviceOption = Device.auto,
     threads: ThreadsOption = None,
+    batch_size: BatchOption = None,
+    micro_batches: MicroBatchesOption = None,
+    recompute: RecomputeOption = None,
 ) -> None:
-    """Show what a run would need, byte by byte, without allocating it. Exit 78 if it does not fit."""
+    """Show what a run would need, byte by byte, without allocating it. Exit 78 if it does not fit.
+
+    A GPU that is not here is planned by rule: --device cuda --memory 24GB.
+    """
     import json
 
     from andrea._core import plan_report
 
     report = plan_report(
-        config, device.value, threads, memory, precision=precision.value if precision else None
+        config,
+        device.value,
+        threads,
+        memory,
+        precision=precision.value if precision else None,
+        batch_size=batch_size,
+        micro_batches=micro_batches,
+        recompute=recompute.value if recompute else None,
     )
     print(json.dumps(report.data, indent=2) if as_json else report.text.rstrip("\n"))
     raise typer.Exit(0 if report.fits else 78)
+
+
+def bench(
+    config: Config,
+    as_json: Annotated[bool, typer.Option("--json", help="The report for programs.")] = False,
+    device: DeviceOption = Device.auto,
+    precision: PrecisionOption = None,
+    batch_size: BatchOption = None,
+    micro_batches: MicroBatchesOption = None,
+    recompute: RecomputeOption = None,
+    steps: Annotated[
+        int, typer.Option("--steps", min=0, max=1_000_000, help="Timed steps; 0: 40 on a GPU, 5 on the CPU.")
+    ] = 0,
+    only: Annotated[str, typer.Option("--only", metavar="NAME", help="Operations whose name begins so.")] = "",
+    memory: MemoryOption = None,
+    threads: ThreadsOption = None,
+) -> None:
+    """Measure a training step of an experiment and its operations on this device, with random ids."""
+    import json
+
+    from andrea._core import run_bench
+
+    report = run_bench(
+        config,
+        device.value,
+        threads,
+        memory,
+        precision=precision.value if precision else None,
+        batch_size=batch_size,
+        micro_batches=micro_batches,
+        recompute=recompute.value if recompute else None,
+        steps=steps,
+        only=only,
+    )
+    print(json.dumps(report.data, indent=2) if as_json else report.text.rstrip("\n"))
 
 
 def sample(

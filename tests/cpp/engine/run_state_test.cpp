@@ -7,6 +7,7 @@
 #include "engine/errors.h"
 #include "engine/files/json_text.h"
 #include "engine/hash/xxh64.h"
+#include "engine/run/resume.h"
 #include "engine/sample_state.h"
 #include "engine/scratch_directory.h"
 
@@ -61,6 +62,8 @@ TEST(RunStateFile, EveryFieldSurvives) {
   EXPECT_EQ(back.device, state.device);
   EXPECT_EQ(back.arithmetic, state.arithmetic);
   EXPECT_EQ(back.precision, state.precision);
+  EXPECT_EQ(back.recompute, state.recompute);
+  EXPECT_EQ(back.gemm, state.gemm);
   EXPECT_EQ(back.threads, state.threads);
   EXPECT_EQ(back.written_unix, state.written_unix);
   EXPECT_EQ(to_json(back), to_json(state));
@@ -132,9 +135,37 @@ TEST(RunStateFile, WrongTypesAndUnknownFieldsAreNamed) {
   EXPECT_HAS(refusal("sources", 1), "must be an array");
   EXPECT_HAS(refusal("sources", Json::array({Json::object()})), "sources[0].name is missing");
   EXPECT_HAS(refusal("history_bytes", Json{{"a", "b"}}), "history_bytes.a must be an integer");
-  EXPECT_HAS(refusal("format", 2), "format");
+  EXPECT_HAS(refusal("format", 3), "format");
+  EXPECT_HAS(refusal("gemm_table", Json{{"library", "x"}}), "gemm_table.products is missing");
+  EXPECT_HAS(refusal("gemm_table", Json{{"library", "x"}, {"products", Json::array({1})}}),
+             "gemm_table.products[0]");
   EXPECT_HAS(refusal("extra", 2), "extra is unknown");
   EXPECT_HAS(refusal("config", Json{{"a", 1}}), "config_hash");
+}
+
+TEST(RunStateFile, AStateOfFormat1HasNoProductsToCompare) {
+  std::string text = with_field(to_json(sample_state(5)), "recompute", Json(Json::value_t::discarded));
+  text = with_field(text, "gemm_table", Json(Json::value_t::discarded));
+  const RunState state = parse_run_state(with_field(text, "format", 1), "x");
+  EXPECT_EQ(state.threads, 2);
+  EXPECT_EQ(state.recompute, "");
+  EXPECT_EQ(state.gemm, GemmChoices{});
+}
+
+TEST(GemmChoices, DifferencesNameTheProductAndBothAlgorithms) {
+  const GemmChoices then{"cuBLASLt 13.0.0", {{"x W^T 8 x 8 x 8", "algo 66"}, {"dy W 8 x 8 x 8", "algo 21"}}};
+  GemmChoices now = then;
+  EXPECT_TRUE(gemm_differences(then, now).empty());
+  EXPECT_EQ(gemm_warning(then, now), "");
+  now.products.push_back({"x W^T 1 x 8 x 8", "algo 5"});  // not made before: nothing to compare
+  EXPECT_TRUE(gemm_differences(then, now).empty());
+  EXPECT_TRUE(gemm_differences(now, then).empty());
+  now.library = "cuBLASLt 13.1.0";
+  now.products[1].algorithm = "algo 24";
+  const std::string warning = gemm_warning(then, now);
+  for (const char* part : {"not bit-exact", "13.0.0", "13.1.0", "dy W 8 x 8 x 8", "algo 21", "algo 24"})
+    EXPECT_HAS(warning, part);
+  EXPECT_EQ(warning.find("x W^T"), std::string::npos) << warning;
 }
 
 TEST(RunStateFile, ABadCurriculumIsRefusedBeforeItIsWritten) {

@@ -68,6 +68,23 @@ TEST_P(HeadTest, BackwardGivesInputAndWeights) {
     }
 }
 
+TEST_P(HeadTest, BackwardMayWriteItsGradientOverItsInput) {
+  for (const Shape& s : kShapes) {
+    SCOPED_TRACE(testing::Message() << "rows " << s.rows << " d " << s.d << " V " << s.V);
+    const std::int64_t Vp = padded_vocab(s.V);
+    open({1, s.rows, s.d, 1, 1, s.V, Vp, 64});
+    const Acts x = acts(normal(s.rows * s.d)), w = head_weights(s.V, s.d),
+               dlogits = acts(normal(s.rows * Vp));
+    const Acts dx = poisoned_acts(s.rows * s.d);
+    const Floats dw = poisoned_floats(Vp * s.d), dw_in_place = poisoned_floats(Vp * s.d);
+    ops().k_head_bwd(dx, dw, dlogits, x, w, s.rows, s.d, Vp, false);
+    ops().k_head_bwd(x, dw_in_place, dlogits, x, w, s.rows, s.d, Vp, false);
+    device().wait();
+    EXPECT_EQ(read(x), read(dx));
+    EXPECT_EQ(read(dw_in_place), read(dw));
+  }
+}
+
 ANDREA_ON_EVERY_BACKEND(HeadTest);
 
 }  // namespace

@@ -134,15 +134,16 @@ TEST_P(ModelOnDevice, EveryRecomputeLevelGivesTheSameBits) {
   // Budgets from the plans themselves: just enough for each level.
   Engine roomy = engine(config);
   std::int64_t budget = 0;
-  for (int i = 0; i < 3; ++i) {
+  for (const char* fixed : {"nothing", "auto", "auto", "auto"}) {
+    config.train.recompute = fixed;
     Engine e = engine(config, budget);
     levels.push_back(static_cast<int>(e.plan().request.recompute));
-    budget = e.plan().device_bytes - 1;
+    // The first one found by the plan itself, and then just too little memory for the last.
+    budget = levels.size() == 1 ? 0 : e.plan().device_bytes - 1;
     for (unsigned step = 0; step < 4; ++step) e.train_batch(random_ids(8 * 14, 37, step).data());
     weights.push_back(e.export_weights().weights);
-    if (levels.back() == static_cast<int>(Recompute::kLayer)) break;
   }
-  EXPECT_EQ(levels, (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(levels, (std::vector<int>{0, 1, 2, 3}));
   for (const auto& w : weights) EXPECT_EQ(std::memcmp(w.data(), weights[0].data(), w.size() * 4), 0);
 }
 
@@ -170,6 +171,29 @@ TEST_P(ModelOnDevice, EvaluationAndGenerationDoNotChangeTraining) {
     ASSERT_EQ(a.grad_norm, b.grad_norm);
   }
   EXPECT_EQ(quiet.export_weights().weights, busy.export_weights().weights);
+}
+
+TEST_P(ModelOnDevice, NothingRunsInTheMemoryOfAGeneration) {
+  Engine e = engine(tiny(300));
+  const auto ids = random_ids(2 * 14, 300, 1);
+  int refused = 0;
+  const auto undisturbed = e.generate({1, 2}, 6, {});
+  const auto generated = e.generate({1, 2}, 6, {}, [&](std::int32_t) {
+    try {
+      e.train_batch(ids.data());
+    } catch (const Error&) {
+      ++refused;
+    }
+    try {
+      e.loss(ids.data(), 2, 13);
+    } catch (const Error&) {
+      ++refused;
+    }
+    return true;
+  });
+  EXPECT_GE(refused, 12);
+  EXPECT_EQ(generated, undisturbed);
+  EXPECT_NO_THROW(e.train_batch(ids.data()));
 }
 
 TEST_P(ModelOnDevice, DecodingWithTheCacheEqualsTheForwardPass) {

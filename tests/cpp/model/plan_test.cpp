@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "engine/errors.h"
@@ -21,23 +22,28 @@ const BackendNeeds kNeeds{4, 1000, 100};
 
 TEST(Plan, BuffersDoNotOverlapAndAddUp) {
   const ModelShape shape(nano().model);
-  for (const Recompute level : {Recompute::kNothing, Recompute::kCheap, Recompute::kLayer}) {
+  for (const Recompute level : kRecomputeLevels) {
     PlanRequest request;
     request.batch = 3;
     request.micro_batches = 2;
     request.recompute = level;
     const MemoryPlan plan(shape, request, kNeeds);
+    // Two buffers may lie over one another only if they hold something at different times.
     std::int64_t end = 0;
     for (const PlanEntry& e : plan.entries) {
       EXPECT_EQ(e.offset % 256, 0) << e.name;
-      EXPECT_GE(e.offset, end) << e.name;
-      end = e.offset + e.bytes;
+      end = std::max(end, e.offset + e.bytes);
+      for (const PlanEntry& other : plan.entries) {
+        if (&other == &e) continue;
+        const bool apart = e.offset + e.bytes <= other.offset || other.offset + other.bytes <= e.offset;
+        const bool in_turn = e.turn != other.turn && e.turn != Turn::kAlways && other.turn != Turn::kAlways;
+        EXPECT_TRUE(apart || in_turn) << e.name << " and " << other.name;
+      }
     }
     EXPECT_LE(end, plan.device_bytes);
     EXPECT_LT(plan.device_bytes - end, 256);
     std::int64_t groups = 0;
-    for (const char* g :
-         {"weights", "gradients", "moments", "activations", "logits", "workspace", "sampling", "step"})
+    for (const char* g : {"weights", "gradients", "moments", "activations", "shared", "workspace", "step"})
       groups += plan.group_bytes(g);
     EXPECT_EQ(groups, plan.device_bytes);
   }
@@ -46,7 +52,7 @@ TEST(Plan, BuffersDoNotOverlapAndAddUp) {
 TEST(Plan, EachLevelNeedsLess) {
   const ModelShape shape(nano().model);
   std::int64_t last = INT64_MAX;
-  for (const Recompute level : {Recompute::kNothing, Recompute::kCheap, Recompute::kLayer}) {
+  for (const Recompute level : kRecomputeLevels) {
     PlanRequest request;
     request.batch = 8;
     request.recompute = level;
@@ -99,6 +105,60 @@ TEST(Plan, ReportCountsTheLargeShapesWithoutAllocating) {
     EXPECT_EQ(json["available_bytes"], 24'000'000'000);
     EXPECT_EQ(report.fits, json["device_bytes"].get<std::int64_t>() <= 24'000'000'000);
     EXPECT_NE(report.text.find("467636736"), std::string::npos);
+  }
+}
+
+MemoryPlan gpu_plan(const ModelConfig& model, Precision precision, std::int64_t available) {
+  const ModelShape shape(model);
+  PlanRequest request;
+  request.batch = 8;
+  request.precision = precision;
+  request.steps_in_flight = 2;
+  return closest_plan(shape, request, cuda_needs(shape, precision), available);
+}
+
+TEST(Plan, TheNamedSizesStayWithinTheirMemoryOnAGpu) {
+  constexpr std::int64_t kMiB = 1 << 20;
+  const ModelConfig m12{384, 12, 6, 1024, 4353, true}, m120{768, 12, 12, 1024, 8449, true};
+  const std::int64_t h200 = std::int64_t{139} << 30;
+  EXPECT_LE(gpu_plan(m12, Precision::kFp32, h200).device_bytes, 1331 * kMiB);  // 1.3 GiB
+  EXPECT_LE(gpu_plan(m120, Precision::kFp16, h200).device_bytes,
+            4090 * kMiB);  // 4.0 GiB, and the driver's grain
+  EXPECT_EQ(gpu_plan(m120, Precision::kFp16, h200).request.recompute, Recompute::kNothing);
+  EXPECT_EQ(gpu_plan(m120, Precision::kFp16, 3277 * kMiB).request.recompute, Recompute::kCheap);  // 3.2 GiB
+}
+
+TEST(Plan, AnExperimentMayFixTheLevel) {
+  const ModelShape shape(nano().model);
+  PlanRequest request;
+  request.batch = 8;
+  request.fixed_level = Recompute::kCheap;
+  const NeedsOfBatch needs = [](std::int64_t) { return kNeeds; };
+  EXPECT_EQ(fit_plan(shape, request, needs, INT64_MAX).request.recompute, Recompute::kCheap);
+  try {
+    fit_plan(shape, request, needs, 10'000'000);
+    FAIL() << "another level was taken";
+  } catch (const OutOfMemory& error) {
+    EXPECT_NE(std::string(error.what()).find("train.recompute \"cheap\""), std::string::npos) << error.what();
+  }
+}
+
+TEST(Plan, AGpuThatIsNotHereIsPlannedByRule) {
+  Experiment e = nano();
+  e.train.precision = Precision::kFp16;
+  EngineOptions options;
+  options.device = "cuda";
+  options.memory_bytes = parse_bytes("8GB");
+  const PlanReport report = plan_report(e, options);
+  const auto json = nlohmann::json::parse(report.json);
+  const ModelShape shape(e.model);
+  EXPECT_GE(json["groups"]["workspace"].get<std::int64_t>(),
+            cuda_needs(shape, Precision::kFp16)(8).scratch_bytes);
+  EXPECT_GE(json["groups"]["workspace"].get<std::int64_t>(), 32 << 20);
+  if (const auto present = backends_present(); std::count(present.begin(), present.end(), "cuda") == 0) {
+    EXPECT_NE(report.text.find("by the rules of the CUDA back end"), std::string::npos) << report.text;
+    options.memory_bytes = 0;
+    EXPECT_NE(plan_report(e, options).text.find("give --memory"), std::string::npos);
   }
 }
 

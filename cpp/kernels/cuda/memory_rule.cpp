@@ -1,0 +1,36 @@
+#include "kernels/cuda/memory_rule.h"
+
+#include <algorithm>
+
+namespace andrea::cuda {
+namespace {
+
+// The constants of the kernels; tests/cpp/kernels/memory_rule_test.cpp holds the two beside each other.
+constexpr std::int64_t kEmbedChunk = 256, kEmbedSegment = 32;        // embed.cu
+constexpr std::int64_t kLayerNormBlocks = 264;                       // layernorm.cu
+constexpr std::int64_t kNormPiece = 4096, kMostNormPartials = 1056;  // optimizer.cu
+
+std::int64_t pieces(std::int64_t n, std::int64_t piece) { return (n + piece - 1) / piece; }
+std::int64_t padded_words(std::int64_t n) { return (n * 4 + 255) / 256 * 256; }
+
+std::int64_t embed_backward(std::int64_t rows, std::int64_t d, std::int64_t V) {
+  return 3 * padded_words(rows) + padded_words(V) + padded_words(pieces(rows, kEmbedChunk) * V) +
+         padded_words(pieces(rows, kEmbedSegment) * d);
+}
+
+}  // namespace
+
+std::int64_t activation_bytes(Precision precision) { return precision == Precision::kFp32 ? 4 : 2; }
+
+std::int64_t scratch_bytes_by_rule(const Extent& extent) {
+  const std::int64_t rows = extent.batch * extent.context;
+  return std::max({static_cast<std::int64_t>(kGemmWorkspaceBytes),
+                   embed_backward(rows, extent.d_model, extent.vocab),
+                   kLayerNormBlocks * 2 * extent.d_model * 4, rows * extent.n_head * 4});
+}
+
+std::int64_t grad_norm_partials_by_rule(std::int64_t n) {
+  return std::clamp<std::int64_t>(pieces(n, kNormPiece), 1, kMostNormPartials);
+}
+
+}  // namespace andrea::cuda
