@@ -3,8 +3,8 @@
     python bench/fits.py [--cards 8,12,24] [--reserve 0.75] [--sizes 12M,120M,480M] [--precisions fp32,fp16]
 
 Memory of cards and the reserve are GiB. The reserve is what the CUDA context, the kernels, cuBLASLt and the
-desktop take beside the plan. Each cell: the largest batch with nothing but GELU computed again / at all, and
-what is then computed again. Prints a Markdown table.
+desktop take beside the plan. Each cell: the largest batch with activations kept (in fp32 all but GELU) / with
+LayerNorm and GELU computed again / with whole layers computed again. Prints a Markdown table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def experiment(size: str) -> str:
 
 
 def cell(size: str, precision: str, budget: int) -> str:
-    """Return "fast / largest (what is computed again)" for one size, precision and budget in bytes."""
+    """Return the three largest batches of one size, precision and budget in bytes; "-": not even 1."""
 
     def largest(recompute: str) -> int:
         report = plan_report(
@@ -29,14 +29,8 @@ def cell(size: str, precision: str, budget: int) -> str:
         )
         return int(report.data["largest_batch_size"])
 
-    most = largest("auto")
-    if most == 0:
-        return "no"
-    fast = max(largest("nothing"), largest("gelu") if precision == "fp32" else 0)
-    level = plan_report(experiment(size), "cuda", None, budget, precision=precision, batch_size=most).data[
-        "recompute"
-    ]
-    return f"{fast or '-'} / {most} ({level})"
+    kept = max(largest("nothing"), largest("gelu") if precision == "fp32" else 0)
+    return " / ".join(str(batch) if batch else "-" for batch in (kept, largest("cheap"), largest("layer")))
 
 
 def main() -> None:

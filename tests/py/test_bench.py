@@ -92,3 +92,22 @@ def test_a_gpu_that_is_not_here_is_planned(config: Path) -> None:
     for plan in plans:
         assert plan["groups"]["workspace"] == 32 << 20
         assert plan["fits"]
+
+
+def test_another_way_to_multiply_is_said_at_the_resume(tmp_path: Path) -> None:
+    # Another instruction path stands here for another GPU or another cuBLASLt.
+    run = tmp_path / "run"
+    flags = ("train", make_experiment(tmp_path / "data"), "--out", run, "--device", "cpu", "--threads", 1)
+    assert cli(*flags, "--steps", 10, ANDREA_CPU_PATH="baseline").returncode == 0
+    state = json.loads((run / "step_000010.state.json").read_text())
+    assert state["gemm_table"]["library"].startswith("OpenBLAS")
+    assert state["recompute"] == "gelu"
+    same = cli(*flags, "--resume", "--steps", 11, ANDREA_CPU_PATH="baseline")
+    assert same.returncode == 0
+    assert "bit-exact" not in same.stderr
+    other = cli(*flags, "--resume", "--steps", 12, ANDREA_CPU_PATH="avx2")
+    if "does not have it" in other.stderr:
+        pytest.skip("this processor has no avx2")
+    assert other.returncode == 0, other.stderr
+    assert "not bit-exact from here: the sums of matrix products" in other.stderr
+    assert "path baseline, now by one call a tile, path avx2+fma" in other.stderr
