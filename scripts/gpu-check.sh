@@ -7,7 +7,8 @@
 #                        [--no-build] [--no-sanitizer] [--no-python] [--no-bench]
 #
 # Needs a driver, cmake >= 3.24, a C++ compiler, GoogleTest (libgtest-dev), and nvcc: of the CUDA toolkit, or of the
-# wheels that the build names when it finds none. Sizes too large for the memory of the GPU are listed as too large, not as failures.
+# wheels that the build names when it finds none. Sizes too large for the memory of the GPU are listed as too large,
+# not as failures.
 # Exit code: 0 if everything that ran passed, 1 otherwise, 69 if there is no GPU.
 set -u -o pipefail
 cd "$(dirname "$0")/.."
@@ -24,7 +25,7 @@ while [ $# -gt 0 ]; do
     --no-sanitizer) do_sanitizer=0 ;;
     --no-python) do_python=0 ;;
     --no-bench) do_bench=0 ;;
-    -h | --help) sed -n '2,13p' "$0" | cut -c3-; exit 0 ;;
+    -h | --help) awk 'NR == 1 { next } !/^#/ { exit } { print substr($0, 3) }' scripts/gpu-check.sh; exit 0 ;;
     *) echo "gpu-check: unknown argument $1 (see --help)" >&2; exit 64 ;;
   esac
   shift

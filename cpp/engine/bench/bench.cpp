@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <random>
 
 #include "engine/bench/peaks.h"
 #include "engine/bench/recorded_ops.h"
 #include "engine/errors.h"
+#include "engine/hash/philox.h"
 
 namespace andrea {
 namespace {
@@ -29,9 +29,9 @@ class Steps {
     rows_ = request.batch * request.micro_batches;
     const std::int64_t T = model.shape().context;
     ids_.resize(static_cast<std::size_t>(kBatches * rows_ * (T + 1)));
-    std::mt19937 random(7);
-    std::uniform_int_distribution<std::int32_t> any(0, static_cast<std::int32_t>(model.shape().vocab) - 1);
-    for (std::int32_t& id : ids_) id = any(random);
+    const Philox random(7, kRows);
+    for (std::size_t i = 0; i < ids_.size(); ++i)
+      ids_[i] = static_cast<std::int32_t>(random.at(i)[0] % static_cast<std::uint64_t>(model.shape().vocab));
     losses_.resize(static_cast<std::size_t>(rows_));
   }
 
