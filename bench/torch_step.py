@@ -3,8 +3,8 @@
     python bench/torch_step.py EXPERIMENT.json [--device cuda|cpu] [--precision fp16] [--batch-size 8]
 
 Ours is `microgpt_train --bench`; its precision is --precision. PyTorch trains the same shape with fused AdamW
-and global clipping: on a GPU compiled and recorded as one CUDA graph a step, under bf16 autocast where ours has
-16 or 8 bits, in strict float32 for fp32; on the CPU eager float32. Rounds alternate, so that clocks and
+and global clipping: on a GPU compiled and recorded as one CUDA graph a step, under bf16 autocast where ours
+has 16 or 8 bits, in strict float32 for fp32; on the CPU eager float32. Rounds alternate, so that clocks and
 neighbours trouble both. Above 1 the ratio says that ours is faster.
 """
 
