@@ -6,8 +6,9 @@
 #   scripts/gpu-check.sh [--build DIR] [--sizes NANO,12M,120M] [--precisions fp16,fp32] [--batch 8]
 #                        [--no-build] [--no-sanitizer] [--no-python] [--no-bench]
 #
-# Needs a driver, cmake >= 3.24, a C++ compiler, GoogleTest, and nvcc: of the CUDA toolkit, or of the wheels in
-# CONTRIBUTING.md. Sizes too large for the memory of the GPU are listed as too large, not as failures.
+# Needs a driver, cmake >= 3.24, a C++ compiler, GoogleTest (libgtest-dev), and nvcc: of the CUDA toolkit, or of the
+# wheels that the build names when it finds none. Sizes too large for the memory of the GPU are listed as too large,
+# not as failures.
 # Exit code: 0 if everything that ran passed, 1 otherwise, 69 if there is no GPU.
 set -u -o pipefail
 cd "$(dirname "$0")/.."
@@ -24,7 +25,7 @@ while [ $# -gt 0 ]; do
     --no-sanitizer) do_sanitizer=0 ;;
     --no-python) do_python=0 ;;
     --no-bench) do_bench=0 ;;
-    -h | --help) sed -n '2,13p' "$0" | cut -c3-; exit 0 ;;
+    -h | --help) awk 'NR == 1 { next } !/^#/ { exit } { print substr($0, 3) }' scripts/gpu-check.sh; exit 0 ;;
     *) echo "gpu-check: unknown argument $1 (see --help)" >&2; exit 64 ;;
   esac
   shift
@@ -69,6 +70,13 @@ finish() {
 "$smi" --query-gpu=name,driver_version,compute_cap,memory.total --format=csv,noheader
 python=$(command -v python3 || command -v python || true)
 if [ $do_build = 1 ]; then
+  for tool in cmake c++; do
+    command -v $tool >/dev/null && continue
+    echo "gpu-check: $tool is not there: apt-get install g++, pip install cmake ninja" >&2
+    note $tool absent
+    failed=1
+    finish
+  done
   generator=() module=OFF
   if command -v ninja >/dev/null; then generator=(-G Ninja); else note ninja "absent: make builds"; fi
   [ -n "$python" ] && "$python" -c 'import nanobind' 2>/dev/null && module=ON

@@ -51,7 +51,7 @@ std::string progress_line(const Progress& p) {
 }
 
 std::string event_line(const Event& e) {
-  if (e.kind == "phase" || e.kind == "plan") return "";
+  if (e.kind == "phase" || e.kind == "plan" || e.kind == "gemm") return "";
   if (e.kind != "sample") return e.message;
   return "sample at step " + std::to_string(e.step) + ": " + one_line(e.message, 160);
 }

@@ -12,5 +12,6 @@ NB_MODULE(_core, m) {
   andrea::init_tokenizer_training(m);
   andrea::init_files(m);
   andrea::init_engine(m);
+  andrea::init_measure(m);
   andrea::init_trainer(m);
 }

@@ -24,7 +24,12 @@ pytestmark = pytest.mark.skipif(
 )
 
 # Head dim 32, as the named sizes have it.
-SHAPE = {"model__d_model": 64, "train__steps": 300, "samples__sample_every": 75, "checkpoint__keep_every": 100}
+SHAPE = {
+    "model__d_model": 64,
+    "train__steps": 300,
+    "samples__sample_every": 75,
+    "checkpoint__keep_every": 100,
+}
 
 
 def gpu_train(config: Path, out: Path, *flags: object) -> None:

@@ -43,7 +43,7 @@ std::string describe_bench(const BenchReport& r) {
   if (r.taken_bytes > 0)
     text += "; the device counts " + format_bytes(r.taken_bytes) + ", and " +
             format_bytes(r.used_before_bytes) + " before it (context, libraries, other processes)";
-  text += "\n";
+  text += '\n';
   text += "products: " + r.device.gemm.library + "\n";
   for (const GemmChoice& choice : r.device.gemm.products)
     text += "  " + choice.product + ": " + choice.algorithm + "\n";

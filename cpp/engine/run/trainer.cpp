@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "engine/hash/xxh64.h"
 #include "engine/run/checkpoint_file.h"
@@ -14,6 +15,7 @@
 namespace andrea {
 
 using Clock = std::chrono::steady_clock;
+using Json = nlohmann::json;
 
 namespace {
 
@@ -200,11 +202,7 @@ void Trainer::Impl::queue_next(std::int64_t step) {
 
 void Trainer::Impl::finish_step() {
   StepReport report = engine_.finish_step();
-  if (gemm_before_) {
-    const std::string warning = gemm_warning(*gemm_before_, engine_.device_info().gemm);
-    if (!warning.empty()) emit("warning", report.step, warning);
-    gemm_before_.reset();
-  }
+  if (report.step == first_step_) say_gemm(report.step);
   account(report);
   if (seconds_since(last_flush_) > 0.5) {
     // A disk that is full now may have room later: what could not be written is kept and tried again.
@@ -215,6 +213,21 @@ void Trainer::Impl::finish_step() {
     last_flush_ = Clock::now();
   }
   report_progress(report);
+}
+
+void Trainer::Impl::say_gemm(std::int64_t step) {
+  // Now every product of a step has been made once.
+  const GemmChoices now = engine_.device_info().gemm;
+  if (gemm_before_) {
+    const std::string warning = gemm_warning(*gemm_before_, now);
+    if (!warning.empty()) emit("warning", step, warning);
+    gemm_before_.reset();
+  }
+  Json table = Json::array();
+  for (const GemmChoice& choice : now.products)
+    table.push_back({{"product", choice.product}, {"algorithm", choice.algorithm}});
+  emit("gemm", step, "matrix products by " + now.library,
+       Json{{"library", now.library}, {"products", table}}.dump());
 }
 
 void Trainer::Impl::account(StepReport report) {

@@ -44,6 +44,7 @@ class Trainer::Impl {
   void finish_step();
   bool is_edge(std::int64_t step) const;
   void account(StepReport report);
+  void say_gemm(std::int64_t step);
   void report_progress(const StepReport& report);
 
   // Between steps; `step` is the number of finished ones.

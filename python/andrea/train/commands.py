@@ -77,11 +77,15 @@ MemoryOption = Annotated[
 ]
 BatchOption = Annotated[
     int | None,
-    typer.Option("--batch-size", min=1, max=MOST_ROWS, help="Instead of the experiment's.", show_default=False),
+    typer.Option(
+        "--batch-size", min=1, max=MOST_ROWS, help="Instead of the experiment's.", show_default=False
+    ),
 ]
 MicroBatchesOption = Annotated[
     int | None,
-    typer.Option("--micro-batches", min=1, max=MOST_ROWS, help="Instead of the experiment's.", show_default=False),
+    typer.Option(
+        "--micro-batches", min=1, max=MOST_ROWS, help="Instead of the experiment's.", show_default=False
+    ),
 ]
 RecomputeOption = Annotated[
     Recompute | None,
@@ -94,7 +98,8 @@ def train(
     out: Annotated[Path, typer.Option("--out", metavar="RUN", help="The run directory.")],
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest good checkpoint.")] = False,
     steps: Annotated[
-        int | None, typer.Option("--steps", min=1, max=LARGEST, help="End this process after step N of the run.")
+        int | None,
+        typer.Option("--steps", min=1, max=LARGEST, help="End this process after step N of the run."),
     ] = None,
     device: DeviceOption = Device.auto,
     precision: PrecisionOption = None,
@@ -195,7 +200,9 @@ def bench(
     steps: Annotated[
         int, typer.Option("--steps", min=0, max=1_000_000, help="Timed steps; 0: 40 on a GPU, 5 on the CPU.")
     ] = 0,
-    only: Annotated[str, typer.Option("--only", metavar="NAME", help="Operations whose name begins so.")] = "",
+    only: Annotated[
+        str, typer.Option("--only", metavar="NAME", help="Operations whose name begins so.")
+    ] = "",
     memory: MemoryOption = None,
     threads: ThreadsOption = None,
 ) -> None:
@@ -258,7 +265,8 @@ def init(
     more: Annotated[list[Path] | None, typer.Argument(metavar="[FILES]", help="More of them.")] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where all of it goes.")] = None,
     segments: Annotated[
-        int | None, typer.Option("--segments", min=1, max=LARGEST, help="N of the tokenizer, instead of the size's.")
+        int | None,
+        typer.Option("--segments", min=1, max=LARGEST, help="N of the tokenizer, instead of the size's."),
     ] = None,
     holdout: Annotated[float, typer.Option(help="Share of documents kept for evaluation.")] = 0.01,
 ) -> None:

@@ -1,0 +1,164 @@
+"""A training step of an experiment beside PyTorch's on the same device, in one run.
+
+    python bench/torch_step.py EXPERIMENT.json [--device cuda|cpu] [--precision fp16] [--batch-size 8]
+
+Ours is `microgpt_train --bench`; its precision is --precision. PyTorch trains the same shape with fused AdamW
+and global clipping: on a GPU compiled and recorded as one CUDA graph a step, under bf16 autocast where ours
+has 16 or 8 bits, in strict float32 for fp32; on the CPU eager float32. Rounds alternate, so that clocks and
+neighbours trouble both. Above 1 the ratio says that ours is faster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from andrea.binary import path_of_binary
+
+WARM_UP = 8
+
+
+def ours(given: argparse.Namespace) -> dict[str, Any]:
+    """Return the report of our benchmark, without its operations."""
+    command = [given.binary, "--bench", "--json", "--bench-only", "none", "--config", given.experiment]
+    command += ["--device", given.device, "--precision", given.precision, "--micro-batches", 1]
+    command += ["--batch-size", given.batch_size, "--bench-steps", given.steps]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(done.stderr.strip())
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+def torch_step(shape: dict[str, Any], given: argparse.Namespace) -> Callable[[], None]:
+    """Return a function that trains a PyTorch model of the shape for one step, without waiting for it."""
+    import torch
+    from torch import nn
+    from torch.nn import functional
+
+    torch.manual_seed(0)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    d, heads, context, batch = shape["d_model"], shape["n_head"], shape["context"], given.batch_size
+    padded = (shape["vocab_size"] + 63) // 64 * 64
+    gpu = given.device == "cuda"
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm1, self.norm2 = nn.LayerNorm(d), nn.LayerNorm(d)
+            self.qkv, self.out = nn.Linear(d, 3 * d, bias=False), nn.Linear(d, d, bias=False)
+            self.up, self.down = nn.Linear(d, 4 * d, bias=False), nn.Linear(4 * d, d, bias=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            parts = self.qkv(self.norm1(x)).view(batch, context, 3, heads, d // heads).unbind(2)
+            q, k, v = (part.transpose(1, 2) for part in parts)
+            attended = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.out(attended.transpose(1, 2).reshape(batch, context, d))
+            hidden: torch.Tensor = self.down(functional.gelu(self.up(self.norm2(x)), approximate="tanh"))
+            return x + hidden
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens, self.positions = nn.Embedding(padded, d), nn.Embedding(context, d)
+            self.blocks = nn.ModuleList(Block() for _ in range(shape["n_layer"]))
+            self.norm = nn.LayerNorm(d)
+            for parameter in self.parameters():
+                if parameter.dim() > 1:
+                    nn.init.normal_(parameter, 0, 0.02)
+
+        def forward(self, ids: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+            x = self.tokens(ids) + self.positions.weight
+            for block in self.blocks:
+                x = block(x)
+            logits = functional.linear(self.norm(x), self.tokens.weight)
+            loss: torch.Tensor = functional.cross_entropy(logits.view(-1, padded).float(), targets.view(-1))
+            return loss
+
+    model = Model().to(given.device)
+    forward: Any = torch.compile(model) if gpu else model
+    optimizer = torch.optim.AdamW(model.parameters(), 3e-4, weight_decay=0.1, fused=True, capturable=gpu)
+    ids, targets = (
+        torch.randint(0, shape["vocab_size"], (batch, context), device=given.device) for _ in range(2)
+    )
+
+    def work() -> None:
+        narrow = given.precision != "fp32"
+        with torch.autocast("cuda", torch.bfloat16) if narrow else contextlib.nullcontext():
+            loss = forward(ids, targets)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    if not gpu:
+        return work
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(4):
+            work()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+    return graph.replay
+
+
+def torch_ms(step: Callable[[], None], given: argparse.Namespace) -> float:
+    """Return the mean milliseconds of a step, queued one behind the other as ours are."""
+    import torch
+
+    wait = torch.cuda.synchronize if given.device == "cuda" else lambda: None
+    for _ in range(WARM_UP if given.device == "cuda" else 1):
+        step()
+    wait()
+    start = time.perf_counter()
+    for _ in range(given.steps):
+        step()
+    wait()
+    return (time.perf_counter() - start) * 1e3 / given.steps
+
+
+def main() -> None:
+    """Alternate the two and print their times and the ratio."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("experiment", type=Path)
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--precision", choices=["fp32", "fp16", "bf16", "fp8"], default="fp16")
+    parser.add_argument("--batch-size", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=40, help="timed steps of each in a round")
+    parser.add_argument("--binary", default=str(path_of_binary()), help="microgpt_train")
+    given = parser.parse_args()
+    if given.device == "cpu" and given.precision != "fp32":
+        parser.error("on the CPU: --precision fp32")
+    shape = json.loads(given.experiment.read_text(encoding="utf-8"))["model"]
+    try:
+        step = torch_step(shape, given)
+    except ModuleNotFoundError:
+        sys.exit("PyTorch is not installed: pip install torch")
+    our_ms, their_ms = [], []
+    for number in range(given.rounds):
+        report = ours(given)
+        our_ms.append(float(report["step"]["mean_ms"]))
+        their_ms.append(torch_ms(step, given))
+        if number == 0:
+            print(f"{report['name']} {given.precision} B={given.batch_size}, {report['device']['name']}")
+        print(f"  round {number + 1}: ours {our_ms[-1]:.3f} ms, PyTorch {their_ms[-1]:.3f} ms", flush=True)
+    ratio = statistics.median(their_ms) / statistics.median(our_ms)
+    print(f"  ratio {ratio:.3f} (PyTorch's median round over ours)")
+
+
+if __name__ == "__main__":
+    main()
