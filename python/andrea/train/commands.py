@@ -71,7 +71,8 @@ def train(
     out: Annotated[Path, typer.Option("--out", metavar="RUN", help="The run directory.")],
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest good checkpoint.")] = False,
     steps: Annotated[
-        int | None, typer.Option("--steps", min=1, max=LARGEST, help="End this process after step N of the run.")
+        int | None,
+        typer.Option("--steps", min=1, max=LARGEST, help="End this process after step N of the run."),
     ] = None,
     device: DeviceOption = Device.auto,
     precision: PrecisionOption = None,
@@ -187,7 +188,8 @@ def init(
     more: Annotated[list[Path] | None, typer.Argument(metavar="[FILES]", help="More of them.")] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where all of it goes.")] = None,
     segments: Annotated[
-        int | None, typer.Option("--segments", min=1, max=LARGEST, help="N of the tokenizer, instead of the size's.")
+        int | None,
+        typer.Option("--segments", min=1, max=LARGEST, help="N of the tokenizer, instead of the size's."),
     ] = None,
     holdout: Annotated[float, typer.Option(help="Share of documents kept for evaluation.")] = 0.01,
 ) -> None:
