@@ -272,7 +272,7 @@ def test_init_makes_a_run_that_trains(tmp_path: Path) -> None:
     assert again.returncode == 78
     assert "already" in again.stderr
     absent = cli("init", "--size", "NANO", "--data", tmp_path / "absent.txt", "--out", tmp_path / "other")
-    assert absent.returncode == 65
+    assert absent.returncode == 74
 
 
 def test_doctor_says_what_is_here() -> None:

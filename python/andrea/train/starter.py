@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from andrea.errors import ConfigError, DataError
+from andrea.errors import ConfigError, DataError, IoError
 from andrea.train.sizes import SIZES, Size
 
 if TYPE_CHECKING:
@@ -52,12 +52,12 @@ class Prepared:
 
 
 def texts_of(paths: Sequence[Path]) -> list[Text]:
-    """Turn files and folders into sources, one each. Raises DataError for what is missing or empty."""
+    """Turn files and folders into sources, one each. IoError: not there; DataError: no text in it."""
     texts: list[Text] = []
     names: set[str] = set()
     for path in paths:
         if not path.exists():
-            raise DataError(f"{path}: there is no such file or folder")
+            raise IoError(f"{path}: there is no such file or folder")
         files = tuple(sorted(filter(_is_text, path.rglob("*")))) if path.is_dir() else (path,)
         if not files:
             raise DataError(f"{path}: no text in this folder; looked for {', '.join(TEXT_SUFFIXES)} files")
