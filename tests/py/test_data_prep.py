@@ -332,5 +332,5 @@ def test_optional_sources_are_left_out(tmp_path: Path, monkeypatch: pytest.Monke
 def test_the_tokenizer_must_have_the_recipe_s_vocabulary(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "a.jsonl", [{"text": f"text {i}"} for i in range(20)])
     recipe = make(tmp_path, vocab_size=300, sources=[{"name": "chat", "files": ["a.jsonl"]}])
-    with pytest.raises(ConfigError, match=r"has 267 ids.*300.*43 segments"):
+    with pytest.raises(ConfigError, match=r"has 267 ids.*300.*-n 43"):
         prepare(recipe, say=quiet)

@@ -128,7 +128,7 @@ def prepare(
     if recipe.vocab_size not in (None, vocab):
         raise ConfigError(
             f"{coder_path} has {vocab} ids, the recipe's vocab_size is {recipe.vocab_size}: train one "
-            f"with {recipe.vocab_size - 257} segments (andrea tokenizer train -n), or name one with --tokenizer"
+            f"with -n {recipe.vocab_size - 257} (andrea tokenizer train), or name one with --tokenizer"
         )
     job_key = _job_key(recipe, plans, token_hash, coder_path)
     job = _Job(recipe, plans, folder, coder_path, token_hash, vocab, job_key)
