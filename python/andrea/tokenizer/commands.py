@@ -64,6 +64,7 @@ def train(
     if shares is not None and files[0].suffix == ".json":
         raise ConfigError("--weights: the experiment's curriculum gives the weights")
     sources = _sources(files, text, raw)
+    out.parent.mkdir(parents=True, exist_ok=True)  # before the work, so that it is not in vain
     with show_progress() as progress:
         tokenizer = learn(
             sources,
