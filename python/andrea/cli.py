@@ -125,6 +125,8 @@ def _call(arguments: Sequence[str]) -> int:
     try:
         result = typer.main.get_command(app)(args=list(arguments), prog_name="andrea", standalone_mode=False)
     except UsageError as error:
+        if not _message_of(error):  # nothing was asked for, and the help has been shown
+            return EXIT_USAGE
         context = getattr(error, "ctx", None)
         hint = f" (see {context.command_path} --help)" if context is not None else ""
         return _complain(_message_of(error) + hint, EXIT_USAGE)

@@ -76,6 +76,14 @@ def test_version_is_one_everywhere() -> None:
     assert binary("--version").stdout == f"microgpt_train {andrea.__version__}\n"
 
 
+def test_nothing_asked_for_shows_the_help_alone() -> None:
+    for arguments in ((), ("data",)):
+        result = cli(*arguments)
+        assert result.returncode == 64
+        assert "Commands" in result.stdout + result.stderr
+        assert "andrea: " not in result.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
