@@ -70,7 +70,7 @@ def run(config: Path, folder: Path, name: str, steps: int, device: str) -> dict[
     log = folder / "run" / f"{name}.rows.jsonl"
     result = read_log(log, steps) if log.exists() else None
     if result is None:
-        command = [sys.executable, "-m", "andrea.cli", "train", str(config), "--out", str(folder / "run")]
+        command = [sys.executable, "-m", "andrea", "train", str(config), "--out", str(folder / "run")]
         more = ["--resume"] if any(folder.glob("run/step_*.bin")) else []
         done = subprocess.run([*command, "--device", device, "--quiet", *more], check=False)
         if done.returncode != 0:

@@ -15,17 +15,20 @@ from typing import Any
 
 import numpy as np
 
-from andrea import Engine, Error, Tokenizer, load_experiment
+from andrea import Engine, Error, Tokenizer, load_experiment, tokenizer
 from andrea._core import SignalHandlers, backends_present, parse_experiment
 from andrea.cli import explain
 from andrea.data.btok import Btok
 from andrea.data.demo import collect
+from andrea.data.prep import prepare
 from andrea.train.display import make_display
 from andrea.train.run import RunOptions, train
 from andrea.train.sample import Choice, TrainedModel, load_model, write_sample
 from andrea.train.sizes import SIZES
-from andrea.train.starter import prepare, texts_of
+from andrea.train.starter import first_experiment, has_a_window, texts_of
 
+ROOT = Path(__file__).resolve().parent.parent
+RECIPE = ROOT / "experiments" / "recipes" / "demo.json"
 NAME = "ANDREA-NANO-DEMO"
 SECONDS = 60.0
 FEWEST_STEPS, MOST_STEPS = 200, 5000
@@ -43,13 +46,41 @@ def make_data(out: Path) -> Path:
     sources = collect(out / "text")
     for source in sources:
         print(f"  {source.name}: {source.documents:,} documents, {source.n_bytes:,} bytes")
+    size = SIZES["NANO"]
     print("Tokenizer: 1,024 segments, learned from it")
-    made = prepare(SIZES["NANO"], texts_of([source.path for source in sources]), out, name=NAME, holdout=0.02)
-    ids = made.tokenizer.encode("the tokenizer's own pieces")
-    pieces = "|".join(made.tokenizer.decode([token]) for token in ids)
-    print(f"  {pieces}   ({made.tokenizer.vocab_size:,} ids)")
-    print(f"Packed: {made.n_tokens:,} tokens in {len(made.sources)} sources")
+    texts = texts_of([source.path for source in sources])
+    coder = tokenizer.train(
+        [tokenizer.Source(text.name, text.documents()) for text in texts], size.segments, allow_fewer=True
+    )
+    coder.save(str(out / "harris_segments.json"))
+    pieces = "|".join(coder.decode([token]) for token in coder.encode("the tokenizer's own pieces"))
+    print(f"  {pieces}   ({coder.vocab_size:,} ids)")
+    recipe = recipe_for(out)
+    print(f"Packed by {shown(recipe)}, as andrea data prep does it:")
+    manifest = prepare(recipe, resume=True, say=lambda line: print(f"  {line}"))
+    entries = []
+    for source in manifest.sources:
+        entry = {"name": source.name, "train": f"data/{source.train.file}"}
+        if source.eval is not None and has_a_window(source.eval, size.context):
+            entry["eval"] = f"data/{source.eval.file}"
+        entries.append(entry)
+    settings = first_experiment(NAME, size, coder.vocab_size, entries)
+    config.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
     return config
+
+
+def recipe_for(out: Path) -> Path:
+    """Return the shipped recipe; for another folder than demo/, a copy in it whose paths lead there."""
+    if out.resolve() == ROOT / "demo":
+        return RECIPE
+    copy = out / "recipe.json"
+    copy.write_text(RECIPE.read_text(encoding="utf-8").replace("../../demo/", ""), encoding="utf-8")
+    return copy
+
+
+def shown(path: Path) -> Path:
+    """Return a path as it is typed from here."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def unigram_entropy(experiment: dict[str, Any]) -> float:

@@ -287,6 +287,9 @@ std::string usage_text() {
     text += flag + spec.help + "\n";
   }
   text +=
+      "\nWithout --proxy the policies are uniform, proportional and fixed, and samples have no score, so "
+      "the\n"
+      "coherence gate stops no run: that takes `andrea train` or `andrea proxy`.\n"
       "\nSIGTERM, SIGINT: finish the step, save, exit 75.  SIGUSR1: save and go on.\n"
       "Exit: 0 finished, 75 stopped early and saved, 79 stopped by the coherence gate, 64 usage, 65 bad "
       "data,\n"

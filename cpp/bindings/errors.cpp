@@ -2,6 +2,7 @@
 #include "engine/errors.h"
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
 
 #include <cstring>
 #include <exception>
@@ -23,8 +24,9 @@ void set_error(PyObject* kind, const char* what) {
 
 template <class E>
 nb::object add(nb::module_& m, const char* name, nb::handle base) {
-  nb::object kind =
-      nb::steal(PyErr_NewException((std::string("andrea._core.") + name).c_str(), base.ptr(), nullptr));
+  // The module's own name: it has another one while its stub is written.
+  const std::string full = nb::cast<std::string>(m.attr("__name__")) + "." + name;
+  nb::object kind = nb::steal(PyErr_NewException(full.c_str(), base.ptr(), nullptr));
   if (!kind.is_valid()) nb::raise_python_error();
   m.attr(name) = kind;
   nb::register_exception_translator(

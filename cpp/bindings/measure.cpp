@@ -44,6 +44,8 @@ void init_measure(nb::module_& m) {
           nb::for_getter(nb::sig("def data(self) -> dict[str, typing.Any]")),
           "bytes by group and by buffer, the largest batch that fits")
       .def_ro("fits", &PlanReport::fits);
+  m.def("parse_bytes", &parse_bytes, "text"_a,
+        "The bytes of a size such as \"24GB\" or \"1.5GiB\"; ConfigError if it is none.");
   m.def(
       "plan_report",
       [](nb::handle experiment, const std::string& device, std::optional<int> threads, nb::handle memory,

@@ -65,7 +65,7 @@ def read_checkpoint(path: str | os.PathLike[str], expected_n_params: int | None 
         # O_NONBLOCK: a named pipe in the place of the file must not hang.
         handle = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
-        raise CheckpointError(f"no such checkpoint: {name}; check the path") from None
+        raise IoError(f"no such checkpoint: {name}; check the path") from None
     except OSError as error:
         raise _io_error("open", name, error) from error
     if not stat.S_ISREG(os.fstat(handle).st_mode):

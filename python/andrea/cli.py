@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import os
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -92,9 +91,6 @@ def _first_word(arguments: Sequence[str]) -> str | None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and leave with its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if _first_word(given) == "train":
-        # "Save now" may come before or after there is anything to save: then it asks for nothing.
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     for stream in (sys.stdout, sys.stderr):
         # What the terminal or the log cannot show (ASCII, a stray byte) is no reason to stop.
         if isinstance(stream, io.TextIOWrapper):
@@ -130,6 +126,8 @@ def _call(arguments: Sequence[str]) -> int:
     try:
         result = typer.main.get_command(app)(args=list(arguments), prog_name="andrea", standalone_mode=False)
     except UsageError as error:
+        if not _message_of(error):  # nothing was asked for, and the help has been shown
+            return EXIT_USAGE
         context = getattr(error, "ctx", None)
         hint = f" (see {context.command_path} --help)" if context is not None else ""
         return _complain(_message_of(error) + hint, EXIT_USAGE)
@@ -172,7 +170,3 @@ def _complain(message: str, code: int) -> int:
     console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
     console.print(f"andrea: {message}", style="red")
     return code
-
-
-if __name__ == "__main__":
-    main()

@@ -109,7 +109,7 @@ def test_impossible_contents_are_not_written(tmp_path: Path) -> None:
 
 
 def test_files_in_the_way(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="no such checkpoint"):
+    with pytest.raises(IoError, match="no such checkpoint"):
         read_checkpoint(tmp_path / "none.bin")
     with pytest.raises((CheckpointError, IoError)):
         read_checkpoint(tmp_path)

@@ -76,6 +76,14 @@ def test_version_is_one_everywhere() -> None:
     assert binary("--version").stdout == f"microgpt_train {andrea.__version__}\n"
 
 
+def test_nothing_asked_for_shows_the_help_alone() -> None:
+    for arguments in ((), ("data",)):
+        result = cli(*arguments)
+        assert result.returncode == 64
+        assert "Commands" in result.stdout + result.stderr
+        assert "andrea: " not in result.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -272,7 +280,7 @@ def test_init_makes_a_run_that_trains(tmp_path: Path) -> None:
     assert again.returncode == 78
     assert "already" in again.stderr
     absent = cli("init", "--size", "NANO", "--data", tmp_path / "absent.txt", "--out", tmp_path / "other")
-    assert absent.returncode == 65
+    assert absent.returncode == 74
 
 
 def test_doctor_says_what_is_here() -> None:

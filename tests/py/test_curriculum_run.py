@@ -196,7 +196,7 @@ def test_polish_stops_a_trainer_that_runs_and_goes_on(folder: Path, tmp_path: Pa
     run = tmp_path / "run"
     samples = {"sample_every": 0}
     train = {"steps": 100_000, "batch_size": 4, "lr": {"peak": 1e-3, "min": 1e-4, "warmup_steps": 10}}
-    command = [sys.executable, "-m", "andrea.cli", "train", "--quiet", "--out", str(run)]
+    command = [sys.executable, "-m", "andrea", "train", "--quiet", "--out", str(run)]
     trainer = subprocess.Popen([*command, str(experiment(folder, "live.json", samples=samples, train=train))])
     try:
         end = time.monotonic() + 60

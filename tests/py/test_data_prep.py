@@ -305,14 +305,14 @@ def test_all_mistakes_of_a_recipe_at_once(tmp_path: Path) -> None:
 
 
 def test_sources_without_files_or_documents(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"nowhere\.txt: no file"):
+    with pytest.raises(IoError, match=r"nowhere\.txt: no file"):
         prepare(make(tmp_path, sources=[{"name": "gutenberg", "files": ["nowhere.txt"]}]), say=quiet)
     (tmp_path / "blank.txt").write_text(" \n")
     with pytest.raises(DataError, match="empty document"):
         prepare(make(tmp_path, sources=[{"name": "gutenberg", "files": ["blank.txt"]}]), say=quiet)
     (tmp_path / "harris_segments.json").unlink()
     recipe = tmp_path / "recipe.json"
-    with pytest.raises(ConfigError, match="andrea tokenizer train"):
+    with pytest.raises(IoError, match="andrea tokenizer train"):
         prepare(recipe, say=quiet, out=tmp_path / "b")
 
 
@@ -320,8 +320,17 @@ def test_optional_sources_are_left_out(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("ANDREA_DATA", str(tmp_path / "named"))
     (tmp_path / "named" / "chat").mkdir(parents=True)
     write_jsonl(tmp_path / "named" / "chat" / "a.jsonl", [{"text": f"text {i}"} for i in range(20)])
-    recipe = make(tmp_path, optional=True, sources=[{"name": "chat"}, {"name": "irc"}])
+    own = {"name": "mine", "reader": "text", "files": ["absent.txt"]}
+    recipe = make(tmp_path, optional=True, sources=[{"name": "chat"}, {"name": "irc"}, own])
     said: list[str] = []
     manifest = prepare(recipe, say=said.append)
     assert [entry.name for entry in manifest.sources] == ["chat"]
     assert any("irc: left out" in line for line in said)
+    assert any("mine: left out" in line and "absent.txt" in line for line in said)
+
+
+def test_the_tokenizer_must_have_the_recipe_s_vocabulary(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "a.jsonl", [{"text": f"text {i}"} for i in range(20)])
+    recipe = make(tmp_path, vocab_size=300, sources=[{"name": "chat", "files": ["a.jsonl"]}])
+    with pytest.raises(ConfigError, match=r"has 267 ids.*300.*-n 43"):
+        prepare(recipe, say=quiet)

@@ -36,7 +36,7 @@ class Proxy:
     """`andrea proxy` in a process of its own."""
 
     def __init__(self, config: Path, listen: str, *more: str) -> None:
-        command = [sys.executable, "-m", "andrea.cli", "proxy", str(config), "--listen", listen]
+        command = [sys.executable, "-m", "andrea", "proxy", str(config), "--listen", listen]
         self.process = subprocess.Popen(
             [*command, *(more or ("--http", "off", "--no-score"))], stderr=subprocess.PIPE, text=True
         )

@@ -36,7 +36,7 @@ class Proxy:
         self.process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "andrea.cli", "proxy", str(self.config)]
+        command = [sys.executable, "-m", "andrea", "proxy", str(self.config)]
         self.process = subprocess.Popen(
             [*command, "--listen", self.address, "--http", "off"], stderr=subprocess.PIPE, text=True
         )

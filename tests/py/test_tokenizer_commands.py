@@ -55,6 +55,12 @@ def test_train_says_what_it_did(folder: Path) -> None:
     assert len(Tokenizer.load(str(folder / "h.json")).segments) == 700
 
 
+def test_train_makes_the_folder_of_its_file(folder: Path) -> None:
+    out = folder / "not" / "there yet" / "h.json"
+    run("train", folder / "gold.txt", "--n", "5", "--allow-fewer", "--raw", "--out", out)
+    assert Tokenizer.load(str(out)).vocab_size > 257
+
+
 def test_train_refusals(folder: Path) -> None:
     with pytest.raises(andrea.ConfigError, match="--weights"):
         run("train", folder / "topics.txt", "--weights", "many", "--out", folder / "x.json")

@@ -91,7 +91,7 @@ def cli(*arguments: object, **environment: str) -> subprocess.CompletedProcess[s
 
 def command(*arguments: object) -> list[str]:
     """Return the command line of `andrea`."""
-    return [sys.executable, "-m", "andrea.cli", *map(str, arguments)]
+    return [sys.executable, "-m", "andrea", *map(str, arguments)]
 
 
 def train(config: Path, out: Path, *flags: object) -> subprocess.CompletedProcess[str]:

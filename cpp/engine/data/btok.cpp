@@ -45,7 +45,7 @@ BtokFile::BtokFile(const std::string& path) : path_(path) {
     // O_NONBLOCK: a named pipe in the place of the file must not hang the run.
     file = PosixFile::open(path, O_RDONLY | O_NONBLOCK);
   } catch (const IoError& error) {
-    throw DataError(std::string("no source file: ") + error.what());
+    throw IoError(std::string("no source file: ") + error.what());
   }
   struct stat status{};
   if (::fstat(file.fd(), &status) != 0) throw_io_error("stat", path, errno);

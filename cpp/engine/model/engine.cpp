@@ -345,6 +345,10 @@ void Engine::set_parameters(const std::vector<std::pair<std::string, std::vector
     if (static_cast<std::int64_t>(values.size()) != spec.size())
       throw ConfigError("load_parameters: " + name + " has " + std::to_string(spec.size()) + " values, " +
                         std::to_string(values.size()) + " were given");
+    const auto bad = std::find_if_not(values.begin(), values.end(), [](float v) { return std::isfinite(v); });
+    if (bad != values.end())
+      throw ConfigError("load_parameters: " + name + ": element " + std::to_string(bad - values.begin()) +
+                        " is not finite; no value was taken over");
   }
   std::vector<float> arena(static_cast<std::size_t>(shape_.arena_size));
   model_->get_arena(Model::Arena::kWeights, arena.data());

@@ -124,7 +124,8 @@ std::uint64_t write_checkpoint(const std::string& path, std::int32_t step, std::
 CheckpointHeader read_checkpoint(const std::string& path, std::int32_t expected_n_params,
                                  std::vector<float>* weights, std::vector<float>* m, std::vector<float>* v,
                                  std::uint64_t* hash) {
-  if (!file_exists(path)) throw CheckpointError("no such checkpoint: " + path + "; check the path");
+  check_path(path);
+  if (!file_exists(path)) throw IoError("no such checkpoint: " + path + "; check the path");
   PosixFile file = PosixFile::open(path, O_RDONLY | O_NONBLOCK);
   struct stat status{};
   if (::fstat(file.fd(), &status) != 0) throw_io_error("stat", path, errno);

@@ -76,6 +76,13 @@ void refuse_a_run(const std::string& path) {
                       "); give --resume to go on with it, or another directory");
 }
 
+/// A directory or a device under a name that the run will write: better said before the first step.
+void refuse_in_the_way(const std::string& path) {
+  struct stat status{};
+  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode))
+    throw IoError(path + " is no file, and the run writes its own there; move it away");
+}
+
 std::string read_text(const std::string& path) {
   PosixFile file = PosixFile::open(path, O_RDONLY | O_NONBLOCK);
   const std::int64_t size = file.size();
@@ -131,6 +138,9 @@ RunDirectory::RunDirectory(const std::string& path, const std::string& name, boo
   std::filesystem::create_directories(path_, error);
   if (error) throw_io_error("make the directory", path_, error.value());
   if (!resume) refuse_a_run(path_);  // before the lock file is made: a directory refused stays as it was
+  for (const char* suffix :
+       {".bin", "-best.bin", ".state.json", ".loss.json", ".samples.json", ".rows.jsonl"})
+    refuse_in_the_way(file(suffix));
 
   const std::string lock_path = path_ + "/" + kLockName;
   PosixFile lock = PosixFile::open(lock_path, O_RDWR | O_CREAT);

@@ -66,6 +66,16 @@ void Trainer::Impl::open_data() {
   state_.tokenizer_hash = first.tokenizer_hash();
 }
 
+void Trainer::Impl::warn_without_gate() {
+  const SamplesConfig& samples = experiment_.samples;
+  if (samples.every == 0 || samples.threshold <= 0 || samples.prompts.empty()) return;  // no gate is wanted
+  if (hooks_.score && codec_ != nullptr) return;
+  emit("warning", engine_.steps_done(),
+       std::string(codec_ == nullptr ? "the experiment names no tokenizer, so samples are ids"
+                                     : "nothing scores samples here (`andrea train` and --proxy do)") +
+           ": the coherence gate cannot stop this run; samples.threshold 0 says that none is wanted");
+}
+
 void Trainer::Impl::begin_anew() { log_ = std::make_unique<RunLog>(directory_.file(""), nullptr, true); }
 
 void Trainer::Impl::start_from_file() {
@@ -90,6 +100,9 @@ bool Trainer::Impl::take_up() {
     begin_anew();
     return true;
   }
+  if (!options_.from.empty())
+    emit("warning", found->state.step,
+         "--from " + options_.from + " is not read: the run has checkpoints of its own");
   for (const std::string& reason : found->passed_over)
     emit("warning", found->state.step, "passed over " + reason);
   const std::uint64_t tokenizer_hash = state_.tokenizer_hash;
@@ -140,6 +153,7 @@ ExitCode Trainer::Impl::run() {
   end_ = experiment_.train.steps;
   if (options_.steps >= 0) end_ = std::min(end_, options_.steps);
   open_data();
+  warn_without_gate();
   if (options_.resume) {
     if (!take_up()) return ExitCode::kStoppedByGate;
   } else if (!options_.from.empty()) {

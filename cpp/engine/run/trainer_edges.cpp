@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "engine/run/evaluation.h"
@@ -99,6 +100,7 @@ bool Trainer::Impl::sample(std::int64_t step) {
 
   if (hooks_.score && codec_ != nullptr && !config.prompts.empty()) {
     const double score = score_sum / static_cast<double>(config.prompts.size());
+    if (std::isnan(score)) return true;  // no verdict (the proxy was away) counts neither for nor against
     state_.gate_failures = score < config.threshold ? state_.gate_failures + 1 : 0;
     if (state_.gate_failures >= config.patience) {
       state_.stopped_by_gate = true;

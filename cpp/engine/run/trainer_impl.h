@@ -35,6 +35,7 @@ class Trainer::Impl {
  private:
   // Before the first step.
   void open_data();
+  void warn_without_gate();
   bool take_up();  // false: the gate stopped this run and a person has not looked
   void begin_anew();
   void start_from_file();

@@ -44,7 +44,9 @@ def polish(
     stop: Annotated[
         bool, typer.Option("--stop", help="If the run is still training, let it save and stop first.")
     ] = False,
-    steps: Annotated[int | None, typer.Option("--steps", min=1, max=2**31 - 1, help="End after step N of the run.")] = None,
+    steps: Annotated[
+        int | None, typer.Option("--steps", min=1, max=2**31 - 1, help="End after step N of the run.")
+    ] = None,
     device: Annotated[str, typer.Option("--device", help="cpu, cuda or auto.")] = "auto",
     threads: Annotated[int | None, typer.Option("--threads", min=1, max=4096)] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Warnings and errors only.")] = False,

@@ -30,7 +30,7 @@ def _gpus() -> list[dict[str, Any]] | str:
     try:
         import pynvml  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError:
-        return "no GPU figures: install andrea-lm[dashboard] for them"
+        return "no GPU figures: pip install nvidia-ml-py brings them"
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as wrong:

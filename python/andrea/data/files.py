@@ -23,7 +23,7 @@ def fsync_directory(directory: Path) -> None:
 
 
 def replace(temporary: Path, path: Path) -> None:
-    """Rename `temporary` to `path`. A device or a pipe there (/dev/null, /dev/stdout) is left alone: OSError."""
+    """Rename `temporary` to `path`; OSError, and nothing done, if a device or a pipe is there (/dev/null)."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise OSError(errno.EINVAL, "a device, a pipe or a socket is there, which a new file would replace")
     os.replace(temporary, path)

@@ -143,9 +143,17 @@ def pack_documents(
 ) -> tuple[BtokHeader, BtokHeader | None]:
     """Pack non-empty documents into `out` and, with a holdout, `X.eval.btok`; returns both headers.
 
+    An `X.eval.btok` of an earlier packing goes, if nothing is held out any more: its documents are trained
+    on now. Without a holdout it may be somebody's own, and ConfigError asks for it to be removed.
     Raises DataError if there is no document at all, or none is left for training.
     """
     holdout = check_holdout(holdout)
+    stale = held_out_path(out)
+    if holdout == 0 and stale.exists():
+        raise ConfigError(
+            f"{stale} holds documents that an earlier packing set aside, and without a holdout they would be "
+            "trained on; remove it, give --holdout, or choose another --out"
+        )
     encoder = DocumentEncoder(tokenizer, context)
     shape: tuple[Any, ...] = (tokenizer.vocab_size, tokenizer.hash)
     train = BtokWriter(out, *shape)
@@ -157,7 +165,10 @@ def pack_documents(
         if train.n_docs == 0:
             raise DataError(f"{out}: no document to pack; the input is empty or everything was left out")
         eval_header = held.close() if held is not None and held.n_docs else None
-        return train.close(), eval_header
+        train_header = train.close()
+        if eval_header is None:
+            stale.unlink(missing_ok=True)
+        return train_header, eval_header
     finally:
         train.discard()
         if held is not None:

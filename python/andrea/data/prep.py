@@ -125,6 +125,11 @@ def prepare(
     coder_path = tokenizer.resolve() if tokenizer is not None else (base / recipe.tokenizer).resolve()
     plans = plan(recipe, base, say)
     token_hash, vocab = _tokenizer_facts(coder_path)
+    if recipe.vocab_size not in (None, vocab):
+        raise ConfigError(
+            f"{coder_path} has {vocab} ids, the recipe's vocab_size is {recipe.vocab_size}: train one "
+            f"with -n {recipe.vocab_size - 257} (andrea tokenizer train), or name one with --tokenizer"
+        )
     job_key = _job_key(recipe, plans, token_hash, coder_path)
     job = _Job(recipe, plans, folder, coder_path, token_hash, vocab, job_key)
     with _locked(folder):
@@ -215,7 +220,7 @@ def _forget(folder: Path, work: Path) -> None:
 
 def _tokenizer_facts(path: Path) -> tuple[int, int]:
     if not path.is_file():
-        raise ConfigError(
+        raise IoError(
             f"{path}: no tokenizer there; train one (andrea tokenizer train FILES --out {path.name}) "
             "or name another with --tokenizer"
         )
@@ -226,7 +231,7 @@ def _tokenizer_facts(path: Path) -> tuple[int, int]:
 def _job_key(recipe: Recipe, plans: Sequence[Plan], token_hash: int, tokenizer: Path) -> str:
     """Return what a finished preparation must match: recipe, inputs and tokenizer."""
     units = [u.key() for p in plans for u in units_of(p, recipe.context, tokenizer, token_hash, Path())]
-    return fingerprint(recipe.model_dump(exclude={"out", "tokenizer"}), units)
+    return fingerprint(recipe.model_dump(exclude={"out", "tokenizer", "vocab_size"}), units)
 
 
 def _check_folder(folder: Path, work: Path, resume: bool, restart: bool) -> None:

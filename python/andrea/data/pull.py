@@ -45,7 +45,7 @@ class HuggingFace:
             self._hub: Any = import_module("huggingface_hub")
         except ImportError as error:
             raise ConfigError(
-                "pulling needs the package huggingface-hub: pip install 'andrea-lm[data]'"
+                "pulling needs the package huggingface-hub: pip install huggingface-hub"
             ) from error
 
     def files(self, name: str) -> tuple[str, list[RemoteFile]]:

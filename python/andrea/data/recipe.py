@@ -14,7 +14,7 @@ import xxhash
 from andrea.data.pack import DEFAULT_CONTEXT, SMALLEST_CONTEXT
 from andrea.data.readers import READERS, SUFFIXES, Options, bare_name
 from andrea.data.sources import SOURCES, data_root, state_of
-from andrea.errors import ConfigError, DataError, IoError
+from andrea.errors import ConfigError, IoError
 
 
 class _Strict(pydantic.BaseModel):
@@ -52,7 +52,8 @@ class Recipe(_Strict):
     out: str
     context: int = pydantic.Field(DEFAULT_CONTEXT, ge=SMALLEST_CONTEXT)
     holdout: float = pydantic.Field(0.01, ge=0.0, lt=1.0)
-    optional: bool = False  # named sources without files on this machine are left out, and said
+    optional: bool = False  # sources without files on this machine are left out, and said
+    vocab_size: int | None = pydantic.Field(None, ge=258)  # of the tokenizer: what the experiments say
     sources: list[SourceRecipe] = pydantic.Field(min_length=1)
 
 
@@ -135,7 +136,7 @@ def _options(source: SourceRecipe) -> Options:
 def find_files(patterns: list[str], base: Path, reader: str) -> list[Path]:
     """Return the files of a source, sorted: literal names, patterns (`**` too), folders searched by suffix.
 
-    A Git repository is one "file" for the reader "commits". Raises DataError for a pattern without a file.
+    A Git repository is one "file" for the reader "commits". Raises IoError for a pattern without a file.
     """
     found: dict[Path, None] = {}
     for pattern in patterns:
@@ -152,7 +153,7 @@ def find_files(patterns: list[str], base: Path, reader: str) -> list[Path]:
                 found[path] = None
                 some = True
         if not some:
-            raise DataError(f"{whole}: no file there for the reader {reader!r}; check the recipe's files")
+            raise IoError(f"{whole}: no file there for the reader {reader!r}; check the recipe's files")
     return sorted(found)
 
 
@@ -173,7 +174,7 @@ def _wanted(path: Path, reader: str) -> bool:
 def plan(recipe: Recipe, base: Path, say: Callable[[str], None] = print) -> list[Plan]:
     """Fill in what the named sources say and find the files; `base` is the recipe's folder.
 
-    In an `optional` recipe, named sources that are not on this machine are said and left out.
+    In an `optional` recipe, sources that are not on this machine are said and left out. Raises IoError.
     """
     plans = []
     for source in recipe.sources:
@@ -183,8 +184,12 @@ def plan(recipe: Recipe, base: Path, say: Callable[[str], None] = print) -> list
         if known is not None and "near_duplicates" not in filters.model_fields_set:
             filters = filters.model_copy(update={"near_duplicates": known.near_duplicates})
         patterns = source.files or [str(data_root() / source.name)]
-        if known is not None and recipe.optional and not source.files and not Path(patterns[0]).exists():
-            say(f"{source.name}: left out, {state_of(known)}")
+        try:
+            files = find_files(patterns, base, reader)
+        except IoError as missing:
+            if not recipe.optional:
+                raise
+            say(f"{source.name}: left out, {state_of(known) if known and not source.files else missing}")
             continue
         plans.append(
             Plan(
@@ -194,11 +199,11 @@ def plan(recipe: Recipe, base: Path, say: Callable[[str], None] = print) -> list
                 source.licence or (known.licence if known else "not said"),
                 _options(source),
                 filters,
-                tuple(find_files(patterns, base, reader)),
+                tuple(files),
             )
         )
     if not plans:
-        raise DataError(f"none of the recipe's sources is on this machine; put files into {data_root()}/NAME")
+        raise IoError(f"none of the recipe's sources is on this machine; put files into {data_root()}/NAME")
     return plans
 
 

@@ -70,7 +70,7 @@ def open_bytes(path: Path) -> IO[bytes]:
         except ImportError as error:
             raw.close()
             raise DataError(
-                f"{path}: Zstandard data needs the package zstandard: pip install 'andrea-lm[data]'"
+                f"{path}: Zstandard data needs the package zstandard: pip install zstandard"
             ) from error
         unpacked = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True, closefd=True)
         return cast(IO[bytes], unpacked)

@@ -37,13 +37,17 @@ def train(
     out: Annotated[Path, typer.Option("--out", help="The file to write.")] = Path("harris_segments.json"),
     weights: Annotated[str, typer.Option(help="Shares of the files in the mix, such as 3,1,1.")] = "",
     text: Annotated[list[str] | None, typer.Option(help="NAME=FILE: text of an experiment's source.")] = None,
-    sample: Annotated[int | None, typer.Option(min=1, help="Take about so many MB in all, by weight.")] = None,
+    sample: Annotated[
+        int | None, typer.Option(min=1, help="Take about so many MB in all, by weight.")
+    ] = None,
     allow_fewer: Annotated[
         bool, typer.Option("--allow-fewer", help="Accept a saturated vocabulary.")
     ] = False,
     raw: Annotated[bool, typer.Option("--raw", help="Read files as plain UTF-8, fast.")] = False,
     boundary_weight: Annotated[float, typer.Option(help="0: shortest text; more: better morphemes.")] = 1.4,
-    threads: Annotated[int, typer.Option(min=0, max=4096, help="0 takes all cores; the result is the same.")] = 0,
+    threads: Annotated[
+        int, typer.Option(min=0, max=4096, help="0 takes all cores; the result is the same.")
+    ] = 0,
 ) -> None:
     """Learn N segments from files, or from the sources of an experiment by their curriculum weights."""
     import json
@@ -60,6 +64,7 @@ def train(
     if shares is not None and files[0].suffix == ".json":
         raise ConfigError("--weights: the experiment's curriculum gives the weights")
     sources = _sources(files, text, raw)
+    out.parent.mkdir(parents=True, exist_ok=True)  # before the work, so that it is not in vain
     with show_progress() as progress:
         tokenizer = learn(
             sources,
@@ -239,7 +244,9 @@ def sweep(
 def export(
     tokenizer: TokenizerFile,
     out: Annotated[Path, typer.Option("--out", help="Folder to write into.")],
-    context: Annotated[int | None, typer.Option(min=1, help="Longest input of the model, for the config.")] = None,
+    context: Annotated[
+        int | None, typer.Option(min=1, help="Longest input of the model, for the config.")
+    ] = None,
 ) -> None:
     """Write tokenizer.json with its config, and vocabulary.gguf; both give the very same ids."""
     from andrea._core import Tokenizer

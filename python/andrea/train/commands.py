@@ -71,9 +71,31 @@ ThreadsOption = Annotated[
         show_default="all",
     ),
 ]
+
+
+def _size(text: str | None) -> str | None:
+    """Refuse a size that is none: a mistake of the command line, not of the experiment."""
+    if text is not None:
+        from andrea._core import parse_bytes
+        from andrea.errors import ConfigError
+
+        try:
+            if parse_bytes(text) < 1:
+                raise typer.BadParameter(f"{text}: a size above 0 is needed")
+        except ConfigError as error:
+            raise typer.BadParameter(str(error)) from error
+    return text
+
+
 MemoryOption = Annotated[
     str | None,
-    typer.Option("--memory", metavar="SIZE", help="Budget of the plan, such as 24GB.", show_default="free"),
+    typer.Option(
+        "--memory",
+        metavar="SIZE",
+        callback=_size,
+        help="Budget of the plan, such as 24GB.",
+        show_default="free",
+    ),
 ]
 BatchOption = Annotated[
     int | None,

@@ -189,8 +189,9 @@ class LiveDisplay(QuietDisplay):
             Text(f"memory {_memory_used()}"),
         )
         figures = Text(
-            f"loss {progress.loss:.4f}   smma {progress.smma:.4f}   perplexity {perplexity(progress.smma):.4g}"
-            f"   (ln V = {self._know_nothing:.3f})   lr {progress.lr:.3g}   norm {progress.grad_norm:.3g}"
+            f"loss {progress.loss:.4f}   smma {progress.smma:.4f}"
+            f"   perplexity {perplexity(progress.smma):.4g}   (ln V = {self._know_nothing:.3f})"
+            f"   lr {progress.lr:.3g}   norm {progress.grad_norm:.3g}"
         )
         if progress.loss_scale != 1.0:
             figures.append(f"   scale {progress.loss_scale:g}")

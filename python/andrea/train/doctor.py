@@ -37,7 +37,7 @@ def doctor_lines() -> Iterator[str]:
     for extra, modules in EXTRAS.items():
         absent = [module for module in modules if importlib.util.find_spec(module) is None]
         if absent:
-            yield f"  {extra:<8} missing {', '.join(absent)}: pip install 'andrea-lm[{extra}]'"
+            yield f"  {extra:<8} missing {', '.join(absent)}: pip install {' '.join(absent)}"
         else:
             yield f"  {extra:<8} complete"
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from andrea.errors import ConfigError, DataError
+from andrea.errors import ConfigError, DataError, IoError
 from andrea.train.sizes import SIZES, Size
 
 if TYPE_CHECKING:
     from andrea.data.btok import BtokHeader
+    from andrea.data.merge import Packed
     from andrea.tokenizer import Tokenizer
 
 TEXT_SUFFIXES = (".txt", ".md", ".rst", ".jsonl", ".ndjson", ".py")
@@ -52,12 +53,12 @@ class Prepared:
 
 
 def texts_of(paths: Sequence[Path]) -> list[Text]:
-    """Turn files and folders into sources, one each. Raises DataError for what is missing or empty."""
+    """Turn files and folders into sources, one each. IoError: not there; DataError: no text in it."""
     texts: list[Text] = []
     names: set[str] = set()
     for path in paths:
         if not path.exists():
-            raise DataError(f"{path}: there is no such file or folder")
+            raise IoError(f"{path}: there is no such file or folder")
         files = tuple(sorted(filter(_is_text, path.rglob("*")))) if path.is_dir() else (path,)
         if not files:
             raise DataError(f"{path}: no text in this folder; looked for {', '.join(TEXT_SUFFIXES)} files")
@@ -88,12 +89,10 @@ def prepare(
     texts: Sequence[Text],
     out: Path,
     *,
-    name: str | None = None,
     segments: int | None = None,
     holdout: float = 0.01,
-    changes: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Prepared:
-    """Learn a tokenizer, pack every source and write the experiment into `out`; `changes` replace settings.
+    """Learn a tokenizer, pack every source and write the experiment into `out`.
 
     Raises ConfigError if an experiment is there already, DataError if there is too little text.
     """
@@ -101,7 +100,7 @@ def prepare(
     from andrea.tokenizer import Source, train
 
     check_holdout(holdout)
-    title = name or f"ANDREA-{size.name}"
+    title = f"ANDREA-{size.name}"
     config = out / f"{title}-TRAIN.json"
     if config.exists():
         raise ConfigError(f"{config} is there already; choose another --out, or remove it")
@@ -118,18 +117,21 @@ def prepare(
         result = pack_files(text.files, tokenizer, packed, holdout, size.context)
         headers[text.name] = result.train
         entry = {"name": text.name, "train": f"data/{packed.name}"}
-        # Shorter than one window, it could not be evaluated on.
-        if result.eval is not None and result.eval.n_tokens + result.eval.n_docs > size.context:
+        if result.eval is not None and has_a_window(result.eval, size.context):
             entry["eval"] = f"data/{held_out_path(packed).name}"
         entries.append(entry)
-    settings = _settings(title, size, tokenizer.vocab_size, entries)
-    for section, values in (changes or {}).items():
-        settings[section] |= values
+    settings = first_experiment(title, size, tokenizer.vocab_size, entries)
     config.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
     return Prepared(config, tokenizer, headers)
 
 
-def _settings(name: str, size: Size, vocab_size: int, sources: list[dict[str, Any]]) -> dict[str, Any]:
+def has_a_window(packed: BtokHeader | Packed, context: int) -> bool:
+    """Whether held-out data has one window of `context` targets at least: less cannot be evaluated."""
+    return packed.n_tokens + packed.n_docs > context
+
+
+def first_experiment(name: str, size: Size, vocab_size: int, sources: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return an experiment to begin with; `sources` are the entries of data.sources."""
     evaluated = any("eval" in source for source in sources)
     return {
         "name": name,

@@ -246,16 +246,22 @@ TEST_P(TrainerTest, TheGateStopsACollapsedRunAndAsksForAPerson) {
   EngineOptions engine_options;
   engine_options.device = GetParam();
   engine_options.threads = 1;
+  int scored = 0, without_verdict = 0;  // the second score of the first run is none: that resets no count
   const auto go = [&](const TrainerOptions& options, double score) {
     Engine engine(e, engine_options);
     TrainerHooks hooks;
-    hooks.score = [score](const std::string&) { return Coherence{score, "{\"score\": 1}"}; };
+    hooks.score = [&, score](const std::string&) {
+      if (++scored != 2) return Coherence{score, "{\"score\": 1}"};
+      ++without_verdict;
+      return Coherence{std::nan(""), "null"};
+    };
     return Trainer(engine, options, &codec, hooks).run();
   };
   TrainerOptions options;
   options.out = out;
   EXPECT_EQ(go(options, 10), ExitCode::kStoppedByGate);
-  EXPECT_EQ(RunDirectory::steps(out).front(), 6);
+  EXPECT_EQ(RunDirectory::steps(out).front(), 8);
+  EXPECT_EQ(without_verdict, 1);
   options.resume = true;
   EXPECT_EQ(go(options, 90), ExitCode::kStoppedByGate);  // refused without a word from a person
   options.past_gate = true;

@@ -23,9 +23,7 @@ def open_table(path: Path) -> Any:
         pyarrow = import_module("pyarrow")
         parquet = import_module("pyarrow.parquet")
     except ImportError as error:
-        raise DataError(
-            f"{path}: Parquet needs the package pyarrow: pip install 'andrea-lm[data]'"
-        ) from error
+        raise DataError(f"{path}: Parquet needs the package pyarrow: pip install pyarrow") from error
     try:
         return parquet.ParquetFile(path, memory_map=True)
     except (pyarrow.ArrowException, OSError) as error:
