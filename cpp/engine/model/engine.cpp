@@ -20,13 +20,18 @@ BackendRequest backend_request(const Experiment& experiment, const EngineOptions
   return {options.device, experiment.train.precision, experiment.train.allow_tf32, options.threads};
 }
 
-PlanRequest plan_request(const Experiment& experiment, const Device& device) {
+PlanRequest plan_request(const Experiment& experiment, const EngineOptions& options, const Device& device) {
+  if (options.sequences < 1 || options.sequences > kMostSequences)
+    throw ConfigError("sequences: must be 1 to " + std::to_string(kMostSequences) + ", is " +
+                      std::to_string(options.sequences));
   PlanRequest request;
+  request.training = options.training;
+  request.sequences = options.sequences;
   request.batch = experiment.train.batch_size;
   request.micro_batches = experiment.train.micro_batches;
   request.precision = experiment.train.precision;
   request.steps_in_flight = device.steps_in_flight();
-  request.host_snapshot = !device.host_readable();
+  request.host_snapshot = options.training && !device.host_readable();
   return request;
 }
 
@@ -68,7 +73,7 @@ PlanReport plan_report(const Experiment& experiment, const EngineOptions& option
       return BackendNeeds{2, 0, backend.ops->grad_norm_partials(shape.arena_size)};
     };
 
-  const PlanRequest request = plan_request(experiment, *backend.device);
+  const PlanRequest request = plan_request(experiment, options, *backend.device);
   const std::int64_t available = options.memory_bytes > 0
                                      ? options.memory_bytes
                                      : static_cast<std::int64_t>(backend.device->info().free_bytes);
@@ -92,7 +97,7 @@ Engine::Engine(const Experiment& experiment, const EngineOptions& options)
                       " parameters, but a checkpoint counts them in 32 bits (at most 2147483647)");
   available_bytes_ =
       options.memory_bytes > 0 ? options.memory_bytes : static_cast<std::int64_t>(device_info().free_bytes);
-  const PlanRequest request = plan_request(experiment_, *backend_.device);
+  const PlanRequest request = plan_request(experiment_, options, *backend_.device);
   const MemoryPlan plan = fit_plan(shape_, request, backend_needs(shape_, *backend_.ops), available_bytes_);
   if (options.on_plan) options.on_plan(describe_plan(shape_, plan, available_bytes_));
   model_ = std::make_unique<Model>(shape_, plan, backend_);
@@ -118,6 +123,11 @@ void Engine::require_idle(const char* what) const {
     throw Error(std::string(what) + ": a training step is still queued; call finish_step() first");
 }
 
+void Engine::require_training(const char* what) const {
+  if (!plan().request.training)
+    throw ConfigError(std::string(what) + ": this engine was made to read a model (training = false)");
+}
+
 // ---- training
 
 StepControl Engine::control_for(std::int64_t step) const {
@@ -137,6 +147,7 @@ StepControl Engine::control_for(std::int64_t step) const {
 }
 
 void Engine::queue_step(std::vector<Row> rows, const std::int32_t* ids) {
+  require_training("queue_step");
   if (static_cast<int>(queued_.size()) >= steps_in_flight())
     throw Error("queue_step: " + std::to_string(queued_.size()) +
                 " steps are queued already; call finish_step() first");
@@ -270,42 +281,6 @@ void Engine::logits(const std::int32_t* ids, std::int64_t B, std::int64_t T, flo
     model_->logits(ids + row * T, std::min(batch, B - row), T, out + row * T * shape_.vocab);
 }
 
-std::vector<std::int32_t> Engine::generate(const std::vector<std::int32_t>& prompt, std::int64_t n,
-                                           const Sampling& sampling,
-                                           const std::function<bool(std::int32_t)>& keep_going) {
-  require_idle("generate");
-  check_ids(prompt.data(), static_cast<std::int64_t>(prompt.size()));
-  std::vector<std::int32_t> ids;
-  if (shape_.vocab > kBos) ids.push_back(kBos);
-  ids.insert(ids.end(), prompt.begin(), prompt.end());
-  if (ids.empty())
-    throw ConfigError("generate: this vocabulary has no BOS (256), so the prompt must not be empty");
-
-  const std::int64_t context = shape_.context, keep = std::max<std::int64_t>(1, context / 2);
-  std::vector<float> logits(static_cast<std::size_t>(shape_.vocab));
-  std::vector<std::int32_t> generated;
-  std::int64_t position = 0;
-  std::size_t next = 0;  // first id the cache does not hold
-  for (std::int64_t i = 0; i < n; ++i) {
-    const auto have = static_cast<std::int64_t>(ids.size());
-    if (have - static_cast<std::int64_t>(next) + position > context) {
-      position = 0;
-      next = static_cast<std::size_t>(have - std::min(keep, have));
-    }
-    for (; next < ids.size(); ++next) {
-      model_->decode(ids[next], static_cast<std::int32_t>(position++), logits.data());
-      // A long prompt must be as interruptible as the tokens after it.
-      if (next + 1 < ids.size() && keep_going && !keep_going(-1)) return generated;
-    }
-    const std::int32_t id =
-        choose_token(logits.data(), shape_.vocab, sampling, static_cast<std::uint64_t>(i), ids);
-    ids.push_back(id);
-    generated.push_back(id);
-    if (keep_going && !keep_going(id)) break;
-  }
-  return generated;
-}
-
 // ---- parameters and checkpoints
 
 std::vector<float> Engine::get_tensor(Model::Arena which, const std::string& name) {
@@ -321,6 +296,7 @@ std::vector<float> Engine::get_parameter(const std::string& name) {
 }
 
 std::vector<float> Engine::get_gradient(const std::string& name) {
+  require_training("gradients");
   std::vector<float> gradient = get_tensor(Model::Arena::kGradients, name);
   // Stored gradients carry the loss scale of their step, a power of two.
   for (float& g : gradient) g /= last_step_loss_scale_;
@@ -345,6 +321,7 @@ void Engine::set_parameters(const std::vector<std::pair<std::string, std::vector
 
 Engine::Weights Engine::export_weights() {
   require_idle("export_weights");
+  require_training("export_weights");
   Weights out;
   std::vector<float> arena(static_cast<std::size_t>(shape_.arena_size));
   const std::pair<Model::Arena, std::vector<float>*> parts[] = {
@@ -363,6 +340,7 @@ void Engine::import_weights(const Weights& in, std::int64_t steps_done) {
   const std::pair<Model::Arena, const std::vector<float>*> parts[] = {
       {Model::Arena::kWeights, &in.weights}, {Model::Arena::kM, &in.m}, {Model::Arena::kV, &in.v}};
   for (const auto& [which, file] : parts) {
+    if (which != Model::Arena::kWeights && !plan().request.training) continue;
     file_to_arena(shape_, file->data(), arena.data());
     model_->set_arena(which, arena.data());
   }
@@ -371,6 +349,7 @@ void Engine::import_weights(const Weights& in, std::int64_t steps_done) {
 
 Model::Snapshot Engine::take_snapshot() {
   require_idle("take_snapshot");
+  require_training("save");
   return model_->take_snapshot();
 }
 
@@ -391,8 +370,10 @@ void Engine::save(const std::string& path) { write_snapshot(take_snapshot(), ste
 
 void Engine::load(const std::string& path) {
   Weights w;
+  const bool moments = plan().request.training;
   const CheckpointHeader header =
-      read_checkpoint(path, static_cast<std::int32_t>(shape_.n_params), &w.weights, &w.m, &w.v, nullptr);
+      read_checkpoint(path, static_cast<std::int32_t>(shape_.n_params), &w.weights, moments ? &w.m : nullptr,
+                      moments ? &w.v : nullptr, nullptr);
   import_weights(w, header.step);
 }
 

@@ -53,9 +53,13 @@ MemoryPlan::MemoryPlan(const ModelShape& shape, const PlanRequest& plan_request,
 
   add("params", "weights", shape.arena_size * kFloat);
   if (act != kFloat) add("compute_weights", "weights", shape.n_matrix * act);
-  add("grads", "gradients", shape.arena_size * kFloat);
-  add("m", "moments", shape.arena_size * kFloat);
-  add("v", "moments", shape.arena_size * kFloat);
+  if (request.training) {
+    add("grads", "gradients", shape.arena_size * kFloat);
+    add("m", "moments", shape.arena_size * kFloat);
+    add("v", "moments", shape.arena_size * kFloat);
+  } else {
+    request.recompute = Recompute::kLayer;  // no backward pass: layers take turns in the same buffers
+  }
 
   // Kept from forward to backward: once a layer, or once in all where the backward pass computes it again.
   const bool cheap = request.recompute != Recompute::kNothing;
@@ -81,20 +85,23 @@ MemoryPlan::MemoryPlan(const ModelShape& shape, const PlanRequest& plan_request,
   add("losses", "logits", rows * kFloat);
 
   // Gradients of activations, shared by all layers.
-  add("d_residual", "workspace", rows * d * act);
-  add("d_branch", "workspace", rows * d * act);
-  add("d_qkv", "workspace", rows * 3 * d * act);
+  if (request.training) {
+    add("d_residual", "workspace", rows * d * act);
+    add("d_branch", "workspace", rows * d * act);
+    add("d_qkv", "workspace", rows * 3 * d * act);
+  }
   add("scratch", "workspace", needs.scratch_bytes);
 
-  // Generation has buffers of its own: one sequence, one token at a time.
-  add("kv_cache", "sampling", shape.n_layer * 2 * shape.context * d * act);
+  // Generation has buffers of its own: one token of each sequence at a time.
+  const std::int64_t sequences = request.sequences;
+  add("kv_cache", "sampling", shape.n_layer * 2 * sequences * shape.context * d * act);
   for (const auto& [name, width] :
        {std::pair{"x", 1}, {"mid", 1}, {"ln", 1}, {"qkv", 3}, {"att", 1}, {"h", 4}, {"g", 4}})
-    add(std::string("decode.") + name, "sampling", width * d * act);
-  add("decode.stats", "sampling", 2 * kFloat);
-  add("decode.logits", "sampling", shape.vocab_pad * act);
-  add("decode.logits_float", "sampling", shape.vocab_pad * kFloat);
-  add("decode.input", "sampling", 2 * sizeof(std::int32_t));
+    add(std::string("decode.") + name, "sampling", sequences * width * d * act);
+  add("decode.stats", "sampling", 2 * sequences * kFloat);
+  add("decode.logits", "sampling", sequences * shape.vocab_pad * act);
+  add("decode.logits_float", "sampling", sequences * shape.vocab_pad * kFloat);
+  add("decode.input", "sampling", (sequences + 1) * static_cast<std::int64_t>(sizeof(std::int32_t)));
 
   const std::int64_t step_rows = request.batch * request.micro_batches;
   add("inputs", "step", step_rows * shape.context * 4);
@@ -106,9 +113,14 @@ MemoryPlan::MemoryPlan(const ModelShape& shape, const PlanRequest& plan_request,
 
   const std::int64_t slot_bytes = round_up(2 * step_rows * shape.context * 4) + round_up(step_rows * kFloat) +
                                   round_up(sizeof(StepControl)) + round_up(sizeof(StepStatus));
-  transfer_bytes = std::max<std::int64_t>(8 << 20, round_up(shape.vocab_pad * kFloat) + kAlignment);
+  const std::int64_t decode_bytes = decode_input_bytes() + sequences * shape.vocab_pad * kFloat;
+  transfer_bytes = std::max<std::int64_t>(8 << 20, round_up(decode_bytes));
   host_bytes = request.steps_in_flight * slot_bytes + transfer_bytes;
   if (request.host_snapshot) host_bytes += 3 * round_up(shape.arena_size * kFloat);
+}
+
+std::int64_t MemoryPlan::decode_input_bytes() const {
+  return round_up((request.sequences + 1) * static_cast<std::int64_t>(sizeof(std::int32_t)));
 }
 
 NeedsOfBatch backend_needs(const ModelShape& shape, const Ops& ops) {
@@ -192,9 +204,11 @@ MemoryPlan fit_plan(const ModelShape& shape, PlanRequest request, const NeedsOfB
   MemoryPlan plan = closest_plan(shape, request, needs, available);
   if (plan.device_bytes <= available) return plan;
   const std::int64_t batch = largest_batch(shape, request, needs, available);
-  const std::string advice = batch > 0 ? "; the largest batch_size that fits is " + std::to_string(batch) +
-                                             " (raise micro_batches to keep the tokens of a step)"
-                                       : "; not even batch_size 1 fits: choose a smaller model or context";
+  const std::string advice = !request.training ? "; read fewer rows or write fewer texts at once (" +
+                                                     std::to_string(request.sequences) + " now)"
+                             : batch > 0 ? "; the largest batch_size that fits is " + std::to_string(batch) +
+                                               " (raise micro_batches to keep the tokens of a step)"
+                                         : "; not even batch_size 1 fits: choose a smaller model or context";
   throw OutOfMemory("the memory plan needs " + format_bytes(plan.device_bytes) + " at batch_size " +
                         std::to_string(request.batch) + ", even with whole layers computed again; " +
                         format_bytes(available) + " are available" + advice,
@@ -215,7 +229,10 @@ std::string describe_plan(const ModelShape& shape, const MemoryPlan& plan, std::
           " micro-batches = " + std::to_string(tokens) + " tokens a step\n";
   for (const char* group : kGroups) put(group, format_bytes(plan.group_bytes(group)), "");
   put("total", format_bytes(plan.device_bytes),
-      "available " + format_bytes(available) + "; computed again: " + recompute_name(plan.request.recompute));
+      "available " + format_bytes(available) + "; " +
+          (plan.request.training
+               ? std::string("computed again: ") + recompute_name(plan.request.recompute)
+               : "for reading, " + std::to_string(plan.request.sequences) + " texts written at once"));
   put("host", format_bytes(plan.host_bytes),
       plan.request.host_snapshot ? "staging of batches and results, snapshot for checkpoints"
                                  : "staging of batches and results");
