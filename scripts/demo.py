@@ -20,9 +20,10 @@ from andrea._core import SignalHandlers, backends_present, parse_experiment
 from andrea.cli import explain
 from andrea.data.btok import Btok
 from andrea.data.demo import collect
+from andrea.generate.model import TrainedModel, load_model
+from andrea.generate.sample import Choice, write_sample
 from andrea.train.display import make_display
 from andrea.train.run import RunOptions, train
-from andrea.train.sample import Choice, TrainedModel, load_model, write_sample
 from andrea.train.sizes import SIZES
 from andrea.train.starter import prepare, texts_of
 
