@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from andrea.train.commands import LARGEST, Device, DeviceOption, ThreadsOption
+from andrea.train.commands import Device, DeviceOption, ThreadsOption
 
 if TYPE_CHECKING:
     from andrea.evaluate.judge import Judgement
@@ -114,6 +114,14 @@ def _progress(done: int, total: int) -> None:
         print(f"  {done}/{total} windows", end=end, file=sys.stderr, flush=True)
 
 
+def _show_rubric(wanted: bool) -> None:
+    if wanted:
+        from andrea.evaluate.judge import default_rubric
+
+        print(default_rubric().rstrip("\n"))
+        raise typer.Exit
+
+
 def judge(
     samples: Annotated[
         Path,
@@ -131,7 +139,12 @@ def judge(
         Path | None,
         typer.Option("--rubric", metavar="FILE", help="What to score by.", show_default="built in"),
     ] = None,
-    show_rubric: Annotated[bool, typer.Option("--show-rubric", help="Print the rubric and stop.")] = False,
+    show_rubric: Annotated[
+        bool,
+        typer.Option(
+            "--show-rubric", callback=_show_rubric, is_eager=True, help="Print the built-in rubric."
+        ),
+    ] = False,
     last: Annotated[int | None, typer.Option("--last", min=1, help="The last steps or lines only.")] = None,
     cache: Annotated[
         Path | None, typer.Option("--cache", metavar="DIR", show_default="~/.cache/andrea/judge")
@@ -152,10 +165,7 @@ def judge(
     from andrea.evaluate.judge import JudgeCache, default_rubric, judge_samples, mean_of, read_samples
     from andrea.evaluate.judge_client import Endpoint
 
-    text = rubric.read_text(encoding="utf-8") if rubric else default_rubric()
-    if show_rubric:
-        print(text.rstrip("\n"))
-        return
+    text = _rubric(rubric) if rubric else default_rubric()
     extra = _body(body)
     endpoint = None
     if url:
@@ -230,6 +240,15 @@ def _line(text: str) -> str:
     from andrea.generate.stream import fit_for_terminal
 
     return " ".join(fit_for_terminal(text).split())
+
+
+def _rubric(path: Path) -> str:
+    from andrea.errors import DataError
+
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 at byte {error.start}; save the rubric as UTF-8") from error
 
 
 def _body(text: str) -> dict[str, Any]:

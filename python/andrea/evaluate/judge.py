@@ -58,6 +58,7 @@ def messages_for(rubric: str, sample: JudgedText) -> list[dict[str, str]]:
     JSON strings cannot be closed by what the sample says.
     """
     shown = {"prompt": sample.prompt, "sample": sample.text} if sample.prompt else {"sample": sample.text}
+    shown = {key: text.encode("utf-8", "replace").decode() for key, text in shown.items()}
     return [
         {"role": "system", "content": f"{rubric.strip()}\n\n{_ANSWER}"},
         {"role": "user", "content": json.dumps(shown, ensure_ascii=False)},
@@ -142,9 +143,13 @@ def judge_samples(
             except JudgeError as error:
                 faults[path] = str(error)
 
-    with ThreadPoolExecutor(max_workers=max(1, parallel)) as pool:
+    pool = ThreadPoolExecutor(max_workers=max(1, parallel))
+    try:
         for done, _ in enumerate(pool.map(one, missing.items()), 1):
             on_done(done, len(missing))
+    finally:
+        unusable.set()  # after Ctrl-C or a full disk: no further question
+        pool.shutdown(cancel_futures=True)
     return [
         Judgement(sample, kept[path] or fresh.get(path), kept[path] is not None, faults.get(path, ""))
         for path, sample in zip(paths, samples, strict=True)
