@@ -151,6 +151,7 @@ void Engine::queue_step(std::vector<Row> rows, const std::int32_t* ids) {
   if (static_cast<int>(queued_.size()) >= steps_in_flight())
     throw Error("queue_step: " + std::to_string(queued_.size()) +
                 " steps are queued already; call finish_step() first");
+  cached_.clear();  // made with weights that the step changes
   const std::int64_t step = steps_done_ + static_cast<std::int64_t>(queued_.size());
   const int slot = static_cast<int>(step % steps_in_flight());
   model_->queue_step(slot, ids, control_for(step));
@@ -305,6 +306,7 @@ std::vector<float> Engine::get_gradient(const std::string& name) {
 
 void Engine::set_parameters(const std::vector<std::pair<std::string, std::vector<float>>>& tensors) {
   require_idle("load_parameters");
+  cached_.clear();
   for (const auto& [name, values] : tensors) {
     const ParamSpec& spec = shape_.param(name);
     if (static_cast<std::int64_t>(values.size()) != spec.size())
@@ -336,6 +338,7 @@ Engine::Weights Engine::export_weights() {
 
 void Engine::import_weights(const Weights& in, std::int64_t steps_done) {
   require_idle("import_weights");
+  cached_.clear();
   std::vector<float> arena(static_cast<std::size_t>(shape_.arena_size));
   const std::pair<Model::Arena, const std::vector<float>*> parts[] = {
       {Model::Arena::kWeights, &in.weights}, {Model::Arena::kM, &in.m}, {Model::Arena::kV, &in.v}};

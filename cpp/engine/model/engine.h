@@ -123,6 +123,7 @@ class Engine {
   /// The new ids of each request. EngineOptions::sequences of them are written at once, with the same result
   /// as one by one: exactly on the CPU up to 8, else up to the rounding of a product of another shape.
   /// When the context is full, the last context/2 ids are kept and read again; of a longer prompt too.
+  /// A text alone that begins like the one before, as a conversation does, is read from where they differ.
   std::vector<std::vector<std::int32_t>> generate(const std::vector<GenerationRequest>& requests,
                                                   const OnToken& on_token = {});
   /// The same for one text. `keep_going`, called after each token with it (-1: still reading), may stop.
@@ -165,6 +166,8 @@ class Engine {
   void check_ids(const std::int32_t* ids, std::int64_t n) const;
   void require_idle(const char* what) const;
   void require_training(const char* what) const;
+  /// Moves *next past the ids that the cache holds already; returns how many.
+  std::int64_t skip_cached(const std::vector<std::int32_t>& ids, std::size_t* next) const;
   StepControl control_for(std::int64_t step) const;
   std::vector<float> get_tensor(Model::Arena arena, const std::string& name);
 
@@ -179,6 +182,7 @@ class Engine {
   float loss_scale_ = 1;
   std::int32_t good_steps_ = 0;
   float last_step_loss_scale_ = 1;
+  std::vector<std::int32_t> cached_;  // what the cache of keys and values holds of one text alone
 };
 
 }  // namespace andrea

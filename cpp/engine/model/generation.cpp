@@ -51,16 +51,19 @@ std::vector<std::vector<std::int32_t>> Engine::generate(const std::vector<Genera
     Text* texts = all.data() + first;
     inputs.resize(S);
     logits.resize(S * static_cast<std::size_t>(shape_.vocab));
-    std::int64_t position = 0;
+    std::int64_t position = S == 1 ? skip_cached(texts[0].ids, &texts[0].next) : 0;
+    cached_.resize(static_cast<std::size_t>(position));
     while (!stopped && std::any_of(texts, texts + S, [](const Text& t) { return !t.done; })) {
       if (position == context) {
         for (std::size_t s = 0; s < S; ++s) texts[s].keep_last(keep);
+        cached_.clear();
         position = 0;
       }
       // A finished text keeps its place; what is computed for it is not looked at.
       for (std::size_t s = 0; s < S; ++s) inputs[s] = texts[s].done ? 0 : texts[s].ids[texts[s].next++];
       model_->decode(inputs.data(), static_cast<std::int64_t>(S), static_cast<std::int32_t>(position++),
                      logits.data());
+      if (S == 1) cached_.push_back(inputs[0]);
       bool chose = false;
       for (std::size_t s = 0; s < S && !stopped; ++s) {
         Text& text = texts[s];
@@ -83,6 +86,14 @@ std::vector<std::vector<std::int32_t>> Engine::generate(const std::vector<Genera
   return written;
 }
 
+std::int64_t Engine::skip_cached(const std::vector<std::int32_t>& ids, std::size_t* next) const {
+  // The last id is read in any case: its logits choose what follows.
+  std::size_t same = 0;
+  while (same < cached_.size() && *next + same + 1 < ids.size() && cached_[same] == ids[*next + same]) ++same;
+  *next += same;
+  return static_cast<std::int64_t>(same);
+}
+
 void Engine::decode_logits(const std::int32_t* ids, std::int64_t B, std::int64_t T, float* out) {
   require_idle("decode_logits");
   const std::int64_t at_once = plan().request.sequences, V = shape_.vocab;
@@ -90,6 +101,7 @@ void Engine::decode_logits(const std::int32_t* ids, std::int64_t B, std::int64_t
     throw ConfigError("decode_logits: ids must be [B, T] with B from 1 to " + std::to_string(at_once) +
                       " (sequences) and T from 1 to " + std::to_string(shape_.context));
   check_ids(ids, B * T);
+  cached_.clear();
   std::vector<std::int32_t> inputs(static_cast<std::size_t>(B));
   std::vector<float> logits(static_cast<std::size_t>(B * V));
   for (std::int64_t t = 0; t < T; ++t) {

@@ -124,6 +124,40 @@ TEST_P(Generation, AFullContextGoesOnFromItsLastHalf) {
   }
 }
 
+TEST_P(Generation, ATextThatBeginsLikeTheLastIsReadFromWhereTheyDiffer) {
+  const auto used = engine(2);
+  Sampling sampling;
+  const auto read_after = [&](const std::vector<std::int32_t>& prompt, std::int64_t n) {
+    int read = 0;
+    const auto got =
+        used->generate(prompt, n, sampling, [&](std::int32_t id) { return read += id < 0, true; });
+    EXPECT_EQ(got, engine(1)->generate(prompt, n, sampling));
+    return read;
+  };
+  std::vector<std::int32_t> prompt = random_ids(10, 1);
+  EXPECT_EQ(read_after(prompt, 4), 10);  // BOS and nine; the tenth chooses
+  EXPECT_EQ(read_after(prompt, 4), 0);
+  const std::vector<std::int32_t> written = used->generate(prompt, 4, sampling);
+  prompt.insert(prompt.end(), written.begin(), written.end());
+  prompt.insert(prompt.end(), {1, 2, 3});
+  EXPECT_EQ(read_after(prompt, 2), 3);  // the fourth written id was never read, then 1 and 2
+  prompt[5] = (prompt[5] + 1) % kVocab;
+  EXPECT_EQ(read_after(prompt, 2), 17 - 6);
+  // What lies in between makes the cache another's: two texts at once, a text that outgrew it, new weights.
+  used->generate({{{5}, 3, sampling}, {{6}, 3, sampling}});
+  EXPECT_EQ(read_after(prompt, 2), 17);
+  used->generate(prompt, 30, sampling);
+  read_after(prompt, 2);
+  const std::vector<std::int32_t> before = used->generate(prompt, 5, sampling);
+  std::vector<float> table = used->get_parameter("pos_embed");
+  for (float& value : table) value = -value;
+  used->set_parameters({{"pos_embed", table}});
+  const auto fresh = engine(1);
+  fresh->set_parameters({{"pos_embed", table}});
+  EXPECT_EQ(used->generate(prompt, 5, sampling), fresh->generate(prompt, 5, sampling));
+  EXPECT_NE(used->generate(prompt, 5, sampling), before);
+}
+
 TEST_P(Generation, EachTextStopsByItself) {
   std::vector<std::vector<std::int32_t>> seen(7);
   const auto written = engine(4)->generate(requests(), [&](std::size_t r, std::int32_t id) {
