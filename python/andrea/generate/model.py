@@ -54,7 +54,9 @@ def idle_cores() -> int:
     Decoding is many short loops: a thread that must wait for a core holds up all. Threads never change the
     text, so the choice may depend on the moment.
     """
-    cores = len(os.sched_getaffinity(0))
+    from andrea._core import device_info
+
+    cores = int(device_info("cpu")["threads"])  # knows the limits of this process and its control group
     return max(1, min(cores, round(cores - os.getloadavg()[0])))
 
 
