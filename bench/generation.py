@@ -12,6 +12,8 @@ import json
 import os
 import time
 
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # as `andrea sample` has it, before the engine is loaded
+
 from andrea._core import VERSION, Engine, parse_experiment
 from andrea.train.sizes import SIZES
 

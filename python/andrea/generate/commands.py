@@ -5,6 +5,7 @@ Errors are raised; andrea.cli turns them into one line and an exit code.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -198,6 +199,9 @@ def _answer(talk: Chat, message: str) -> None:
 def _load(
     model: Path, config: Path | None, device: Device, threads: int | None, batch: int | None, wanted: int
 ) -> TrainedModel:
+    # Threads that spin while they wait take the cores from those they wait for. OpenMP reads this once, when
+    # the engine is loaded below.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     from andrea._core import backends_present
     from andrea.generate.model import Reader, idle_cores, load_model
 
