@@ -21,9 +21,10 @@ from andrea.cli import explain
 from andrea.data.btok import Btok
 from andrea.data.demo import collect
 from andrea.data.prep import prepare
+from andrea.generate.model import TrainedModel, load_model
+from andrea.generate.sample import Choice, write_sample
 from andrea.train.display import make_display
 from andrea.train.run import RunOptions, train
-from andrea.train.sample import Choice, TrainedModel, load_model, write_sample
 from andrea.train.sizes import SIZES
 from andrea.train.starter import first_experiment, has_a_window, texts_of
 

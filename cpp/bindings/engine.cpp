@@ -115,14 +115,17 @@ nb::object row_losses(LockedEngine& self, nb::handle ids) {
   return to_numpy(std::move(losses), {rows.shape[0]});
 }
 
-nb::object logits(LockedEngine& self, nb::handle ids) {
+using LogitsOf = void (Engine::*)(const std::int32_t*, std::int64_t, std::int64_t, float*);
+
+nb::object logits(LockedEngine& self, nb::handle ids, LogitsOf logits_of) {
   const IdArray rows = read_ids(ids, 2, "logits");
   if (rows.shape[0] < 1 || rows.shape[1] < 1)
     throw nb::value_error("logits: ids [B, T] need one row and one column at least");
   const std::int64_t vocab = self.engine.shape().vocab;
   std::vector<float> out(static_cast<std::size_t>(rows.shape[0] * rows.shape[1] * vocab));
-  alone(self,
-        [&](Engine& engine) { engine.logits(rows.ids.data(), rows.shape[0], rows.shape[1], out.data()); });
+  alone(self, [&](Engine& engine) {
+    (engine.*logits_of)(rows.ids.data(), rows.shape[0], rows.shape[1], out.data());
+  });
   return to_numpy(std::move(out), {rows.shape[0], rows.shape[1], vocab});
 }
 
@@ -136,6 +139,47 @@ std::vector<std::int32_t> generate(LockedEngine& self, nb::handle prompt_ids, st
       if (PyErr_CheckSignals() != 0) throw nb::python_error();
       // -1: still reading the prompt.
       return id < 0 || on_token.is_none() || !on_token(id).is(nb::bool_(false));
+    });
+  });
+}
+
+// One request for each prompt; n and seeds are one for all or one each.
+std::vector<GenerationRequest> requests_of(const nb::sequence& prompts, nb::handle n, nb::handle seeds,
+                                           const Sampling& sampling) {
+  std::vector<GenerationRequest> requests;
+  const auto at = [](nb::handle value, std::size_t i) -> nb::object {
+    if (nb::isinstance<nb::sequence>(value)) return value[i];
+    return nb::borrow(value);
+  };
+  const std::size_t count = nb::len(prompts);
+  for (const auto& [values, what] : {std::pair{n, "n"}, {seeds, "seeds"}})
+    if (nb::isinstance<nb::sequence>(values) && nb::len(values) != count)
+      throw nb::value_error((std::string("generate_batch: ") + what + " has " +
+                             std::to_string(nb::len(values)) + " values for " + std::to_string(count) +
+                             " prompts")
+                                .c_str());
+  for (std::size_t i = 0; i < count; ++i) {
+    GenerationRequest request;
+    request.prompt = read_ids(nb::object(prompts[i]), 1, "generate_batch").ids;
+    request.n = nb::cast<std::int64_t>(at(n, i));
+    if (request.n < 0)
+      throw ConfigError("generate_batch: n must be 0 or more, is " + std::to_string(request.n));
+    request.sampling = sampling;
+    request.sampling.seed = nb::cast<std::uint32_t>(at(seeds, i));
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+std::vector<std::vector<std::int32_t>> generate_batch(LockedEngine& self, const nb::sequence& prompts,
+                                                      nb::handle n, nb::handle seeds,
+                                                      const Sampling& sampling, const nb::object& on_token) {
+  const std::vector<GenerationRequest> requests = requests_of(prompts, n, seeds, sampling);
+  return alone(self, [&](Engine& engine) {
+    return engine.generate(requests, [&](std::size_t request, std::int32_t id) {
+      const nb::gil_scoped_acquire locked;
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+      return id < 0 || on_token.is_none() || !on_token(request, id).is(nb::bool_(false));
     });
   });
 }
@@ -217,9 +261,12 @@ void bind_engine(nb::module_& m) {
           "__init__",
           [](LockedEngine* self, nb::handle experiment, const std::string& device, std::optional<int> threads,
              nb::handle memory, const std::optional<std::string>& precision,
-             std::optional<std::uint32_t> seed, const nb::object& on_plan) {
+             std::optional<std::uint32_t> seed, bool training, std::int64_t sequences,
+             const nb::object& on_plan) {
             const Experiment read = read_experiment(experiment, precision, seed);
             EngineOptions options = engine_options(device, threads, memory);
+            options.training = training;
+            options.sequences = sequences;
             if (!on_plan.is_none())
               options.on_plan = [&on_plan](const std::string& text) {
                 const nb::gil_scoped_acquire locked;
@@ -229,16 +276,19 @@ void bind_engine(nb::module_& m) {
             new (self) LockedEngine(read, options);
           },
           "experiment"_a, "device"_a = "auto", "threads"_a = nb::none(), "memory"_a = nb::none(),
-          nb::kw_only(), "precision"_a = nb::none(), "seed"_a = nb::none(), "on_plan"_a = nb::none(),
-          nb::sig("def __init__(self, experiment: Experiment | str | os.PathLike[str], device: str = 'auto', "
-                  "threads: int | None = None, memory: str | int | None = None, *, "
-                  "precision: str | None = None, seed: int | None = None, "
-                  "on_plan: collections.abc.Callable[[str], object] | None = None) -> None"),
+          nb::kw_only(), "precision"_a = nb::none(), "seed"_a = nb::none(), "training"_a = true,
+          "sequences"_a = 1, "on_plan"_a = nb::none(),
+          nb::sig(
+              "def __init__(self, experiment: Experiment | str | os.PathLike[str], device: str = 'auto', "
+              "threads: int | None = None, memory: str | int | None = None, *, "
+              "precision: str | None = None, seed: int | None = None, training: bool = True, "
+              "sequences: int = 1, on_plan: collections.abc.Callable[[str], object] | None = None) -> None"),
           "`experiment`: a path or an Experiment. `device`: cpu, cuda or auto. `threads`: CPU threads, which "
           "never change the bits. `memory`: budget in bytes or as \"24GB\"; default: what is free. "
-          "`precision` and `seed` replace those of the experiment. `on_plan(text)` sees the memory plan "
-          "before "
-          "anything is allocated.\n\nRaises ConfigError, DeviceError, and "
+          "`precision` and `seed` replace those of the experiment. `training=False`: weights only, a quarter "
+          "of the memory; it cannot train or save. `sequences`: texts that generate_batch() writes at once. "
+          "`on_plan(text)` sees the memory plan before anything is allocated.\n\nRaises ConfigError, "
+          "DeviceError, and "
           "OutOfMemory with the largest batch that fits. Opens no data and no tokenizer.")
       .def(
           "step", [](LockedEngine& self) { return alone(self, [](Engine& e) { return e.step(); }); },
@@ -260,9 +310,18 @@ void bind_engine(nb::module_& m) {
           "row_losses", &row_losses, "ids"_a,
           nb::sig("def row_losses(self, ids: numpy.typing.ArrayLike) -> numpy.typing.NDArray[numpy.float64]"),
           "Mean loss of each row of ids [B, T+1]: float64 [B].")
-      .def("logits", &logits, "ids"_a,
-           nb::sig("def logits(self, ids: numpy.typing.ArrayLike) -> numpy.typing.NDArray[numpy.float32]"),
-           "Logits float32 [B, T, V] of integer ids [B, T], T up to the context.")
+      .def(
+          "decode_logits",
+          [](LockedEngine& self, nb::handle ids) { return logits(self, ids, &Engine::decode_logits); },
+          "ids"_a,
+          nb::sig(
+              "def decode_logits(self, ids: numpy.typing.ArrayLike) -> numpy.typing.NDArray[numpy.float32]"),
+          "The same as generation sees them: token after token through its cache, B up to `sequences`.")
+      .def(
+          "logits", [](LockedEngine& self, nb::handle ids) { return logits(self, ids, &Engine::logits); },
+          "ids"_a,
+          nb::sig("def logits(self, ids: numpy.typing.ArrayLike) -> numpy.typing.NDArray[numpy.float32]"),
+          "Logits float32 [B, T, V] of integer ids [B, T], T up to the context.")
       .def(
           "parameters", [](LockedEngine& self) { return tensors(self, &Engine::get_parameter); },
           nb::sig("def parameters(self) -> dict[str, numpy.typing.NDArray[numpy.float32]]"),
@@ -312,6 +371,28 @@ void bind_engine(nb::module_& m) {
           "`n` new ids after the prompt, which begins with BOS by itself. temperature 0: the most likely "
           "id. `on_token(id)` is called for each; returning False stops.")
       .def(
+          "generate_batch",
+          [](LockedEngine& self, const nb::sequence& prompts, nb::handle n, double temperature,
+             std::int64_t top_k, double top_p, double repetition_penalty, nb::handle seeds,
+             const nb::object& on_token) {
+            Sampling sampling;
+            sampling.temperature = temperature;
+            sampling.top_k = top_k;
+            sampling.top_p = top_p;
+            sampling.repetition_penalty = repetition_penalty;
+            return generate_batch(self, prompts, n, seeds, sampling, on_token);
+          },
+          "prompts"_a, "n"_a, "temperature"_a = 0.8, "top_k"_a = 40, "top_p"_a = 1.0,
+          "repetition_penalty"_a = 1.0, "seeds"_a = 42, "on_token"_a = nb::none(),
+          nb::sig("def generate_batch(self, prompts: collections.abc.Sequence[numpy.typing.ArrayLike], "
+                  "n: int | collections.abc.Sequence[int], temperature: float = 0.8, top_k: int = 40, "
+                  "top_p: float = 1.0, repetition_penalty: float = 1.0, "
+                  "seeds: int | collections.abc.Sequence[int] = 42, "
+                  "on_token: collections.abc.Callable[[int, int], object] | None = None) "
+                  "-> list[list[int]]"),
+          "The same for several prompts, `sequences` of them at once; `n` and `seeds` are one for all or one "
+          "each. `on_token(index, id)` is called for each new id; returning False stops that text.")
+      .def(
           "set_source_weights",
           [](LockedEngine& self, const nb::dict& weights) {
             std::vector<std::pair<std::string, double>> read;
@@ -340,6 +421,9 @@ void bind_engine(nb::module_& m) {
             return describe_plan(self.engine.shape(), self.engine.plan(), self.engine.available_bytes());
           },
           "The memory plan for people.")
+      .def_prop_ro(
+          "context", [](LockedEngine& self) { return self.engine.shape().context; },
+          "Positions the model sees at once.")
       .def_prop_ro(
           "n_params", [](LockedEngine& self) { return self.engine.shape().n_params; },
           "Exact number of parameters.")

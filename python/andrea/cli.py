@@ -27,6 +27,10 @@ GROUPS = {
 
 # Single commands of other rooms: module, function, and the line that --help shows.
 COMMANDS = {
+    "sample": ("andrea.generate.commands", "sample", "Let a trained model write."),
+    "chat": ("andrea.generate.commands", "chat", "Talk with a model that was trained on turns."),
+    "eval": ("andrea.evaluate.commands", "evaluate", "Loss, perplexity and bits per byte on packed text."),
+    "judge": ("andrea.evaluate.commands", "judge", "Have samples scored by a model behind a chat endpoint."),
     "proxy": ("andrea.curriculum.commands", "proxy", "Serve the curriculum to `microgpt_train --proxy`."),
     "polish": ("andrea.curriculum.commands", "polish", "Take a run up again under new caps and floors."),
 }
@@ -63,7 +67,6 @@ def make_app(wanted: str | None) -> typer.Typer:
         commands.plan,
         commands.bench,
         commands.train,
-        commands.sample,
         commands.doctor,
     ):
         app.command()(command)

@@ -15,8 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from andrea.binary import path_of_binary
+from andrea.generate.stream import fit_for_terminal
 from andrea.train.display import curve, duration
-from andrea.train.sample import fit_for_terminal
 from andrea.train.sizes import SIZES
 from tiny_run import cli, command, make_experiment, train, words
 

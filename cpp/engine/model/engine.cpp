@@ -17,6 +17,17 @@ constexpr double kPi = 3.14159265358979323846;
 constexpr float kInitialLossScale = 32768;  // 2^15
 constexpr std::int32_t kGrowthInterval = 2000;
 
+PlanRequest plan_request(const Experiment& experiment, const EngineOptions& options, const Device* device) {
+  if (options.sequences < 1 || options.sequences > kMostSequences)
+    throw ConfigError("sequences: must be 1 to " + std::to_string(kMostSequences) + ", is " +
+                      std::to_string(options.sequences));
+  PlanRequest request = plan_request(experiment, device);
+  request.training = options.training;
+  request.sequences = options.sequences;
+  request.host_snapshot = request.host_snapshot && options.training;
+  return request;
+}
+
 double mean(const float* values, std::int64_t n) {
   double sum = 0;
   for (std::int64_t i = 0; i < n; ++i) sum += values[i];
@@ -77,7 +88,7 @@ PlanReport plan_report(const Experiment& experiment, const EngineOptions& option
   const bool here = backend.device != nullptr;
   const NeedsOfBatch needs =
       here ? backend_needs(shape, *backend.ops) : cuda_needs(shape, experiment.train.precision);
-  const PlanRequest request = plan_request(experiment, backend.device.get());
+  const PlanRequest request = plan_request(experiment, options, backend.device.get());
   std::int64_t available = options.memory_bytes;
   if (available == 0 && here) available = static_cast<std::int64_t>(backend.device->info().free_bytes);
   const bool known = available > 0;
@@ -107,7 +118,7 @@ Engine::Engine(const Experiment& experiment, const EngineOptions& options)
                       " parameters, but a checkpoint counts them in 32 bits (at most 2147483647)");
   available_bytes_ =
       options.memory_bytes > 0 ? options.memory_bytes : static_cast<std::int64_t>(device_info().free_bytes);
-  const PlanRequest request = plan_request(experiment_, backend_.device.get());
+  const PlanRequest request = plan_request(experiment_, options, backend_.device.get());
   const MemoryPlan plan = fit_plan(shape_, request, backend_needs(shape_, *backend_.ops), available_bytes_);
   if (options.on_plan) options.on_plan(describe_plan(shape_, plan, available_bytes_));
   model_ = std::make_unique<Model>(shape_, plan, backend_);
@@ -139,13 +150,20 @@ void Engine::require_idle(const char* what) const {
     throw Error(std::string(what) + ": a training step is still queued; call finish_step() first");
 }
 
+void Engine::require_training(const char* what) const {
+  if (!plan().request.training)
+    throw ConfigError(std::string(what) + ": this engine was made to read a model (training = false)");
+}
+
 // ---- training
 
 void Engine::queue_step(std::vector<Row> rows, const std::int32_t* ids) {
   require_no_generation("queue_step");
+  require_training("queue_step");
   if (static_cast<int>(queued_.size()) >= steps_in_flight())
     throw Error("queue_step: " + std::to_string(queued_.size()) +
                 " steps are queued already; call finish_step() first");
+  cached_.clear();  // made with weights that the step changes
   const std::int64_t step = steps_done_ + static_cast<std::int64_t>(queued_.size());
   const int slot = static_cast<int>(step % steps_in_flight());
   model_->queue_step(slot, ids, step_control(experiment_.train, step));
@@ -249,6 +267,7 @@ void Engine::set_source_weights(const std::vector<std::pair<std::string, double>
 void Engine::row_losses(const std::int32_t* ids, std::int64_t B, std::int64_t T, double* out) {
   require_idle("loss");
   require_no_generation("loss");
+  cached_.clear();  // the cache lies where the logits come to lie
   if (T < 1 || T > shape_.context || B < 1)
     throw ConfigError("loss: ids must be [B >= 1, T + 1] with T from 1 to " + std::to_string(shape_.context));
   check_ids(ids, B * (T + 1));
@@ -270,51 +289,13 @@ double Engine::loss(const std::int32_t* ids, std::int64_t B, std::int64_t T) {
 void Engine::logits(const std::int32_t* ids, std::int64_t B, std::int64_t T, float* out) {
   require_idle("logits");
   require_no_generation("logits");
+  cached_.clear();
   if (T < 1 || T > shape_.context || B < 1)
     throw ConfigError("logits: ids must be [B >= 1, T] with T from 1 to " + std::to_string(shape_.context));
   check_ids(ids, B * T);
   const std::int64_t batch = plan().request.batch;
   for (std::int64_t row = 0; row < B; row += batch)
     model_->logits(ids + row * T, std::min(batch, B - row), T, out + row * T * shape_.vocab);
-}
-
-std::vector<std::int32_t> Engine::generate(const std::vector<std::int32_t>& prompt, std::int64_t n,
-                                           const Sampling& sampling,
-                                           const std::function<bool(std::int32_t)>& keep_going) {
-  require_idle("generate");
-  require_no_generation("generate");
-  check_ids(prompt.data(), static_cast<std::int64_t>(prompt.size()));
-  std::vector<std::int32_t> ids;
-  if (shape_.vocab > kBos) ids.push_back(kBos);
-  ids.insert(ids.end(), prompt.begin(), prompt.end());
-  if (ids.empty())
-    throw ConfigError("generate: this vocabulary has no BOS (256), so the prompt must not be empty");
-
-  generating_ = true;
-  const std::unique_ptr<bool, void (*)(bool*)> ended(&generating_, [](bool* flag) { *flag = false; });
-  const std::int64_t context = shape_.context, keep = std::max<std::int64_t>(1, context / 2);
-  std::vector<float> logits(static_cast<std::size_t>(shape_.vocab));
-  std::vector<std::int32_t> generated;
-  std::int64_t position = 0;
-  std::size_t next = 0;  // first id the cache does not hold
-  for (std::int64_t i = 0; i < n; ++i) {
-    const auto have = static_cast<std::int64_t>(ids.size());
-    if (have - static_cast<std::int64_t>(next) + position > context) {
-      position = 0;
-      next = static_cast<std::size_t>(have - std::min(keep, have));
-    }
-    for (; next < ids.size(); ++next) {
-      model_->decode(ids[next], static_cast<std::int32_t>(position++), logits.data());
-      // A long prompt must be as interruptible as the tokens after it.
-      if (next + 1 < ids.size() && keep_going && !keep_going(-1)) return generated;
-    }
-    const std::int32_t id =
-        choose_token(logits.data(), shape_.vocab, sampling, static_cast<std::uint64_t>(i), ids);
-    ids.push_back(id);
-    generated.push_back(id);
-    if (keep_going && !keep_going(id)) break;
-  }
-  return generated;
 }
 
 // ---- parameters and checkpoints
@@ -332,6 +313,7 @@ std::vector<float> Engine::get_parameter(const std::string& name) {
 }
 
 std::vector<float> Engine::get_gradient(const std::string& name) {
+  require_training("gradients");
   std::vector<float> gradient = get_tensor(Model::Arena::kGradients, name);
   // Stored gradients carry the loss scale of their step, a power of two.
   for (float& g : gradient) g /= last_step_loss_scale_;
@@ -340,6 +322,7 @@ std::vector<float> Engine::get_gradient(const std::string& name) {
 
 void Engine::set_parameters(const std::vector<std::pair<std::string, std::vector<float>>>& tensors) {
   require_idle("load_parameters");
+  cached_.clear();
   for (const auto& [name, values] : tensors) {
     const ParamSpec& spec = shape_.param(name);
     if (static_cast<std::int64_t>(values.size()) != spec.size())
@@ -360,6 +343,7 @@ void Engine::set_parameters(const std::vector<std::pair<std::string, std::vector
 
 Engine::Weights Engine::export_weights() {
   require_idle("export_weights");
+  require_training("export_weights");
   Weights out;
   std::vector<float> arena(static_cast<std::size_t>(shape_.arena_size));
   const std::pair<Model::Arena, std::vector<float>*> parts[] = {
@@ -374,10 +358,12 @@ Engine::Weights Engine::export_weights() {
 
 void Engine::import_weights(const Weights& in, std::int64_t steps_done) {
   require_idle("import_weights");
+  cached_.clear();
   std::vector<float> arena(static_cast<std::size_t>(shape_.arena_size));
   const std::pair<Model::Arena, const std::vector<float>*> parts[] = {
       {Model::Arena::kWeights, &in.weights}, {Model::Arena::kM, &in.m}, {Model::Arena::kV, &in.v}};
   for (const auto& [which, file] : parts) {
+    if (which != Model::Arena::kWeights && !plan().request.training) continue;
     file_to_arena(shape_, file->data(), arena.data());
     model_->set_arena(which, arena.data());
   }
@@ -386,6 +372,7 @@ void Engine::import_weights(const Weights& in, std::int64_t steps_done) {
 
 Model::Snapshot Engine::take_snapshot() {
   require_idle("take_snapshot");
+  require_training("save");
   return model_->take_snapshot();
 }
 
@@ -406,8 +393,10 @@ void Engine::save(const std::string& path) { write_snapshot(take_snapshot(), ste
 
 void Engine::load(const std::string& path) {
   Weights w;
+  const bool moments = plan().request.training;
   const CheckpointHeader header =
-      read_checkpoint(path, static_cast<std::int32_t>(shape_.n_params), &w.weights, &w.m, &w.v, nullptr);
+      read_checkpoint(path, static_cast<std::int32_t>(shape_.n_params), &w.weights, moments ? &w.m : nullptr,
+                      moments ? &w.v : nullptr, nullptr);
   import_weights(w, header.step);
 }
 

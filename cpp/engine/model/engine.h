@@ -21,8 +21,11 @@ struct EngineOptions {
   std::string device = "auto";    ///< cpu, cuda, auto
   int threads = 0;                ///< CPU threads; 0: all cores of this process. Never changes the bits.
   std::int64_t memory_bytes = 0;  ///< budget for the plan; 0: what is free on the device now
+  bool training = true;        ///< false: weights only, about a quarter of the memory; cannot train or save
+  std::int64_t sequences = 1;  ///< texts that generate() writes at once, 1..kMostSequences
   std::function<void(const std::string&)> on_plan;  ///< sees the plan's text before anything is allocated
 };
+constexpr std::int64_t kMostSequences = 1024;
 
 /// What a run would need, found without allocating anything and without opening data.
 struct PlanReport {
@@ -68,6 +71,16 @@ struct Sampling {
 std::int32_t choose_token(const float* logits, std::int64_t vocab, const Sampling& sampling,
                           std::uint64_t index, const std::vector<std::int32_t>& previous);
 
+/// One text to be written: `n` new ids after the prompt.
+struct GenerationRequest {
+  std::vector<std::int32_t> prompt;  ///< BOS is put before it; may be empty where the vocabulary has BOS
+  std::int64_t n = 0;
+  Sampling sampling;
+};
+/// Sees each new id with the number of its request; false ends that text. Id -1 means that prompts are still
+/// being read: false then ends all.
+using OnToken = std::function<bool(std::size_t, std::int32_t)>;
+
 class Engine {
  public:
   /// Makes the back end, the memory plan (OutOfMemory if it does not fit) and the initial weights. Opens no
@@ -110,10 +123,16 @@ class Engine {
   void row_losses(const std::int32_t* ids, std::int64_t B, std::int64_t T, double* out);
   /// Logits [B, T, V] of ids [B, T].
   void logits(const std::int32_t* ids, std::int64_t B, std::int64_t T, float* out);
+  /// The same as generation sees them: token after token through the cache, B <= EngineOptions::sequences.
+  void decode_logits(const std::int32_t* ids, std::int64_t B, std::int64_t T, float* out);
 
-  /// `n` new ids after the prompt (BOS stands before it; an empty prompt is BOS alone). When the context is
-  /// full, the last context/2 ids are kept and read again. `keep_going`, called after each token with it, may
-  /// stop.
+  /// The new ids of each request. EngineOptions::sequences of them are written at once, with the same result
+  /// as one by one: exactly on the CPU up to 8, else up to the rounding of a product of another shape.
+  /// When the context is full, the last context/2 ids are kept and read again; of a longer prompt too.
+  /// A text alone that begins like the one before, as a conversation does, is read from where they differ.
+  std::vector<std::vector<std::int32_t>> generate(const std::vector<GenerationRequest>& requests,
+                                                  const OnToken& on_token = {});
+  /// The same for one text. `keep_going`, called after each token with it (-1: still reading), may stop.
   std::vector<std::int32_t> generate(const std::vector<std::int32_t>& prompt, std::int64_t n,
                                      const Sampling& sampling,
                                      const std::function<bool(std::int32_t)>& keep_going = {});
@@ -153,6 +172,9 @@ class Engine {
   void check_ids(const std::int32_t* ids, std::int64_t n) const;
   void require_idle(const char* what) const;
   void require_no_generation(const char* what) const;
+  void require_training(const char* what) const;
+  /// Moves *next past the ids that the cache holds already; returns how many.
+  std::int64_t skip_cached(const std::vector<std::int32_t>& ids, std::size_t* next) const;
   std::vector<float> get_tensor(Model::Arena arena, const std::string& name);
 
   Experiment experiment_;
@@ -167,6 +189,7 @@ class Engine {
   std::int32_t good_steps_ = 0;
   float last_step_loss_scale_ = 1;
   bool generating_ = false;  // its cache lies where a step has its logits
+  std::vector<std::int32_t> cached_;  // what the cache of keys and values holds of one text alone
 };
 
 }  // namespace andrea

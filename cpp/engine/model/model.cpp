@@ -6,7 +6,7 @@
 namespace andrea {
 namespace {
 
-// Keys of the recorded work: steps are 0..steps_in_flight-1.
+// Keys of the recorded work: steps are 0..steps_in_flight-1, decoding of S sequences is kDecodeKey + S.
 constexpr std::int64_t kDecodeKey = 1000;
 
 }  // namespace
@@ -44,9 +44,10 @@ Model::Model(const ModelShape& shape, const MemoryPlan& plan, Backend& backend)
   ops_.set_scratch(buffer<void>("scratch"), static_cast<std::size_t>(plan_.entry("scratch").bytes));
 
   params_ = buffer<float>("params");
-  grads_ = buffer<float>("grads");
-  m_ = buffer<float>("m");
-  v_ = buffer<float>("v");
+  const bool training = plan_.request.training;
+  grads_ = training ? buffer<float>("grads") : nullptr;
+  m_ = training ? buffer<float>("m") : nullptr;
+  v_ = training ? buffer<float>("v") : nullptr;
   compute_weights_ = ops_.needs_compute_weights() ? buffer<act_t>("compute_weights") : nullptr;
 
   // A buffer that all layers share stands once in the plan, under index 0.
@@ -83,9 +84,9 @@ Model::Model(const ModelShape& shape, const MemoryPlan& plan, Backend& backend)
   logits_ = buffer<act_t>("logits");
   logits_float_ = buffer<float>("logits_float");
   losses_ = buffer<float>("losses");
-  d_residual_ = buffer<act_t>("d_residual");
+  d_residual_ = training ? buffer<act_t>("d_residual") : nullptr;
   d_branch_ = lnf_;  // the head's backward pass has read LNf's output by the time it writes its gradient
-  d_qkv_ = buffer<act_t>("d_qkv");
+  d_qkv_ = training ? buffer<act_t>("d_qkv") : nullptr;
   inputs_ = buffer<std::int32_t>("inputs");
   targets_ = buffer<std::int32_t>("targets");
   row_losses_ = buffer<float>("row_losses");
@@ -108,7 +109,7 @@ Model::Model(const ModelShape& shape, const MemoryPlan& plan, Backend& backend)
 
   // Padding must be zero for ever: parameters and moments are zeroed once, gradients are written as zeros.
   for (float* p : {params_, grads_, m_, v_})
-    device_.fill_zero(p, sizeof(float) * static_cast<std::size_t>(shape_.arena_size));
+    if (p != nullptr) device_.fill_zero(p, sizeof(float) * static_cast<std::size_t>(shape_.arena_size));
   set_loss_scale(1, 0);
 }
 
@@ -347,45 +348,47 @@ void Model::logits(const std::int32_t* ids, std::int64_t B, std::int64_t T, floa
 
 // ---- generation
 
-void Model::decode_layers() {
+void Model::decode_layers(std::int64_t S) {
   const std::int64_t d = shape_.d_model, H = shape_.n_head, hd = shape_.head_dim;
   act_t *x = buffer<act_t>("decode.x"), *mid = buffer<act_t>("decode.mid"), *ln = buffer<act_t>("decode.ln");
   act_t *qkv = buffer<act_t>("decode.qkv"), *att = buffer<act_t>("decode.att");
   act_t *h = buffer<act_t>("decode.h"), *g = buffer<act_t>("decode.g"), *kv_cache = buffer<act_t>("kv_cache");
-  float *mean = buffer<float>("decode.stats"), *rstd = mean + 1;
-  const std::int32_t *id = buffer<std::int32_t>("decode.input"), *position = id + 1;
+  float *mean = buffer<float>("decode.stats"), *rstd = mean + S;
+  const std::int32_t *ids = buffer<std::int32_t>("decode.input"), *position = ids + S;
 
-  ops_.k_embed_decode_fwd(x, id, position, weight(shape_.tok_embed), weight(shape_.pos_embed), 1, d);
+  ops_.k_embed_decode_fwd(x, ids, position, weight(shape_.tok_embed), weight(shape_.pos_embed), S, d);
   for (std::int64_t l = 0; l < shape_.n_layer; ++l) {
     const LayerOffsets& w = shape_.layers[static_cast<std::size_t>(l)];
-    ops_.k_layernorm_fwd(ln, mean, rstd, x, vector(w.ln1_gamma), vector(w.ln1_beta), 1, d);
-    ops_.k_attn_qkv_fwd(qkv, ln, weight(w.w_qkv), 1, d);
-    ops_.k_attn_decode_fwd(att, at(kv_cache, l * 2 * shape_.context * d), qkv, position, 1, shape_.context, H,
-                           hd);
-    ops_.k_attn_out_fwd(mid, att, weight(w.w_o), x, 1, d);
-    ops_.k_layernorm_fwd(ln, mean, rstd, mid, vector(w.ln2_gamma), vector(w.ln2_beta), 1, d);
-    ops_.k_mlp_fwd(x, h, g, ln, weight(w.w_1), weight(w.w_2), mid, 1, d);
+    ops_.k_layernorm_fwd(ln, mean, rstd, x, vector(w.ln1_gamma), vector(w.ln1_beta), S, d);
+    ops_.k_attn_qkv_fwd(qkv, ln, weight(w.w_qkv), S, d);
+    ops_.k_attn_decode_fwd(att, at(kv_cache, l * 2 * S * shape_.context * d), qkv, position, S,
+                           shape_.context, H, hd);
+    ops_.k_attn_out_fwd(mid, att, weight(w.w_o), x, S, d);
+    ops_.k_layernorm_fwd(ln, mean, rstd, mid, vector(w.ln2_gamma), vector(w.ln2_beta), S, d);
+    ops_.k_mlp_fwd(x, h, g, ln, weight(w.w_1), weight(w.w_2), mid, S, d);
   }
-  ops_.k_layernorm_fwd(ln, mean, rstd, x, vector(shape_.lnf_gamma), vector(shape_.lnf_beta), 1, d);
+  ops_.k_layernorm_fwd(ln, mean, rstd, x, vector(shape_.lnf_gamma), vector(shape_.lnf_beta), S, d);
   act_t* logits = buffer<act_t>("decode.logits");
-  ops_.k_head_fwd(logits, ln, weight(shape_.head), 1, d, shape_.vocab_pad);
-  ops_.k_cast_to_float(buffer<float>("decode.logits_float"), logits, shape_.vocab_pad);
+  ops_.k_head_fwd(logits, ln, weight(shape_.head), S, d, shape_.vocab_pad);
+  ops_.k_cast_to_float(buffer<float>("decode.logits_float"), logits, S * shape_.vocab_pad);
 }
 
-void Model::decode(std::int32_t id, std::int32_t position, float* logits) {
-  // The transfer buffer holds the input in front, then the logits.
+void Model::decode(const std::int32_t* ids, std::int64_t S, std::int32_t position, float* logits) {
+  // The transfer buffer holds the input in front, then the logits [S, Vp].
   auto* input = reinterpret_cast<std::int32_t*>(transfer_);
-  float* from = reinterpret_cast<float*>(transfer_ + 256);
-  input[0] = id;
-  input[1] = position;
-  device_.run(kDecodeKey, [&] {
-    device_.upload(buffer<std::int32_t>("decode.input"), input, 2 * sizeof(std::int32_t));
-    decode_layers();
-    device_.download(from, buffer<float>("decode.logits_float"),
-                     static_cast<std::size_t>(shape_.vocab) * sizeof(float));
+  const float* from = reinterpret_cast<const float*>(transfer_ + plan_.decode_input_bytes());
+  std::copy(ids, ids + S, input);
+  input[S] = position;
+  device_.run(kDecodeKey + S, [&] {
+    device_.upload(buffer<std::int32_t>("decode.input"), input,
+                   static_cast<std::size_t>(S + 1) * sizeof(std::int32_t));
+    decode_layers(S);
+    device_.download(transfer_ + plan_.decode_input_bytes(), buffer<float>("decode.logits_float"),
+                     static_cast<std::size_t>(S * shape_.vocab_pad) * sizeof(float));
   });
   device_.wait();
-  std::copy(from, from + shape_.vocab, logits);
+  for (std::int64_t s = 0; s < S; ++s, from += shape_.vocab_pad, logits += shape_.vocab)
+    std::copy(from, from + shape_.vocab, logits);
 }
 
 }  // namespace andrea

@@ -15,7 +15,8 @@ namespace andrea {
 /// Not thread-safe. Everything is queued on the device's stream; see Device.
 class Model {
  public:
-  /// Allocates `plan` on the device. Parameters are undefined until set_parameters().
+  /// Allocates `plan` on the device. Parameters are undefined until set_arena(). A plan without training has
+  /// weights only: what needs gradients or moments must not be called.
   Model(const ModelShape& shape, const MemoryPlan& plan, Backend& backend);
   ~Model();
   Model(const Model&) = delete;
@@ -56,10 +57,10 @@ class Model {
   /// Logits: ids [B, T]; out [B, T, V]. Blocking.
   void logits(const std::int32_t* ids, std::int64_t B, std::int64_t T, float* out);
 
-  /// Generation, one token at a time, with a cache of keys and values. Its buffers are its own: it never
-  /// touches training. decode() takes the token at `position` (0..context-1) and returns logits [V] for the
-  /// next.
-  void decode(std::int32_t id, std::int32_t position, float* logits);
+  /// Generation, one token of each sequence at a time, with a cache of keys and values. Its buffers are its
+  /// own: it never touches training. decode() takes the tokens ids [S] at `position` (0..context-1) of
+  /// S <= plan sequences and returns logits [S, V] for the next. The cache of one S is not that of another.
+  void decode(const std::int32_t* ids, std::int64_t S, std::int32_t position, float* logits);
 
  private:
   // Where the plan's buffers are: what one layer keeps from forward to backward ...
@@ -89,7 +90,7 @@ class Model {
   void forward_layer(std::int64_t layer, std::int64_t B, std::int64_t T);
   void backward(const std::int32_t* ids, std::int64_t B, std::int64_t T, bool accumulate);
   void backward_layer(std::int64_t layer, std::int64_t B, std::int64_t T, bool accumulate);
-  void decode_layers();
+  void decode_layers(std::int64_t S);
   void upload_rows(const std::int32_t* ids, std::int64_t B, std::int64_t width, std::int64_t T);
 
   ModelShape shape_;
@@ -102,8 +103,8 @@ class Model {
   char* transfer_ = nullptr;   // plan.transfer_bytes of it
   float* snapshot_ = nullptr;  // [3, arena_size] of it; null where the host reads device memory
 
-  float *params_, *grads_, *m_, *v_;
-  act_t* compute_weights_;  // 16-bit copies of the matrices; null in fp32
+  float *params_, *grads_, *m_, *v_;  // the last three are null without training
+  act_t* compute_weights_;            // 16-bit copies of the matrices; null in fp32
   std::vector<LayerBuffers> layers_;
   act_t *output_, *lnf_, *logits_, *d_residual_, *d_branch_, *d_qkv_;
   float *mean_f_, *rstd_f_, *losses_, *row_losses_, *logits_float_;

@@ -95,9 +95,13 @@ MemoryPlan::MemoryPlan(const ModelShape& shape, const PlanRequest& plan_request,
 
   add("params", "weights", shape.arena_size * kFloat);
   if (act != kFloat) add("compute_weights", "weights", shape.n_matrix * act);
-  add("grads", "gradients", shape.arena_size * kFloat);
-  add("m", "moments", shape.arena_size * kFloat);
-  add("v", "moments", shape.arena_size * kFloat);
+  if (request.training) {
+    add("grads", "gradients", shape.arena_size * kFloat);
+    add("m", "moments", shape.arena_size * kFloat);
+    add("v", "moments", shape.arena_size * kFloat);
+  } else {
+    request.recompute = Recompute::kLayer;  // no backward pass: layers take turns in the same buffers
+  }
 
   // Kept from forward to backward: once a layer, or once in all where the backward pass computes it again.
   const bool gelu = request.recompute >= Recompute::kGelu;
@@ -125,19 +129,22 @@ MemoryPlan::MemoryPlan(const ModelShape& shape, const PlanRequest& plan_request,
   share("losses", Turn::kHead, rows * kFloat);
 
   // Gradients of activations, shared by all layers.
-  share("d_residual", Turn::kLayers, rows * d * act);
-  share("d_qkv", Turn::kLayers, rows * 3 * d * act);
+  if (request.training) {
+    share("d_residual", Turn::kLayers, rows * d * act);
+    share("d_qkv", Turn::kLayers, rows * 3 * d * act);
+  }
   add("scratch", "workspace", needs.scratch_bytes);
 
-  // Generation: one sequence, one token at a time.
-  share("kv_cache", Turn::kSampling, shape.n_layer * 2 * shape.context * d * act);
+  // Generation: one token of each sequence at a time.
+  const std::int64_t sequences = request.sequences;
+  share("kv_cache", Turn::kSampling, shape.n_layer * 2 * sequences * shape.context * d * act);
   for (const auto& [name, width] :
        {std::pair{"x", 1}, {"mid", 1}, {"ln", 1}, {"qkv", 3}, {"att", 1}, {"h", 4}, {"g", 4}})
-    share(std::string("decode.") + name, Turn::kSampling, width * d * act);
-  share("decode.stats", Turn::kSampling, 2 * kFloat);
-  share("decode.logits", Turn::kSampling, shape.vocab_pad * act);
-  share("decode.logits_float", Turn::kSampling, shape.vocab_pad * kFloat);
-  share("decode.input", Turn::kSampling, 2 * sizeof(std::int32_t));
+    share(std::string("decode.") + name, Turn::kSampling, sequences * width * d * act);
+  share("decode.stats", Turn::kSampling, 2 * sequences * kFloat);
+  share("decode.logits", Turn::kSampling, sequences * shape.vocab_pad * act);
+  share("decode.logits_float", Turn::kSampling, sequences * shape.vocab_pad * kFloat);
+  share("decode.input", Turn::kSampling, (sequences + 1) * static_cast<std::int64_t>(sizeof(std::int32_t)));
 
   const std::int64_t step_rows = request.batch * request.micro_batches;
   add("inputs", "step", step_rows * shape.context * 4);
@@ -153,9 +160,14 @@ MemoryPlan::MemoryPlan(const ModelShape& shape, const PlanRequest& plan_request,
 
   const std::int64_t slot_bytes = round_up(2 * step_rows * shape.context * 4) + round_up(step_rows * kFloat) +
                                   round_up(sizeof(StepControl)) + round_up(sizeof(StepStatus));
-  transfer_bytes = std::max<std::int64_t>(8 << 20, round_up(shape.vocab_pad * kFloat) + kAlignment);
+  const std::int64_t decode_bytes = decode_input_bytes() + sequences * shape.vocab_pad * kFloat;
+  transfer_bytes = std::max<std::int64_t>(8 << 20, round_up(decode_bytes));
   host_bytes = request.steps_in_flight * slot_bytes + transfer_bytes;
   if (request.host_snapshot) host_bytes += 3 * round_up(shape.arena_size * kFloat);
+}
+
+std::int64_t MemoryPlan::decode_input_bytes() const {
+  return round_up((request.sequences + 1) * static_cast<std::int64_t>(sizeof(std::int32_t)));
 }
 
 NeedsOfBatch backend_needs(const ModelShape& shape, const Ops& ops) {
@@ -250,9 +262,11 @@ MemoryPlan fit_plan(const ModelShape& shape, PlanRequest request, const NeedsOfB
   MemoryPlan plan = closest_plan(shape, request, needs, available);
   if (plan.device_bytes <= available) return plan;
   const std::int64_t batch = largest_batch(shape, request, needs, available);
-  const std::string advice = batch > 0 ? "; the largest batch_size that fits is " + std::to_string(batch) +
-                                             " (raise micro_batches to keep the tokens of a step)"
-                                       : "; not even batch_size 1 fits: choose a smaller model or context";
+  const std::string advice = !request.training ? "; read fewer rows or write fewer texts at once (" +
+                                                     std::to_string(request.sequences) + " now)"
+                             : batch > 0 ? "; the largest batch_size that fits is " + std::to_string(batch) +
+                                               " (raise micro_batches to keep the tokens of a step)"
+                                         : "; not even batch_size 1 fits: choose a smaller model or context";
   throw OutOfMemory("the memory plan needs " + format_bytes(plan.device_bytes) + " at batch_size " +
                         std::to_string(request.batch) +
                         (request.fixed_level ? ", with train.recompute \"" +
@@ -279,8 +293,10 @@ std::string describe_plan(const ModelShape& shape, const MemoryPlan& plan, std::
         group == "shared" ? "logits, then the layers' working memory; between steps, generation" : "");
   put("total", format_bytes(plan.device_bytes),
       (available > 0 ? "available " + format_bytes(available) + "; " : "") +
-          "computed again: " + recompute_name(plan.request.recompute) +
-          (plan.request.fixed_level ? " (train.recompute)" : " (the plan's choice)"));
+          (plan.request.training
+               ? std::string("computed again: ") + recompute_name(plan.request.recompute) +
+                     (plan.request.fixed_level ? " (train.recompute)" : " (the plan's choice)")
+               : "for reading, " + std::to_string(plan.request.sequences) + " texts written at once"));
   put("host", format_bytes(plan.host_bytes),
       plan.request.host_snapshot ? "staging of batches and results, snapshot for checkpoints"
                                  : "staging of batches and results");

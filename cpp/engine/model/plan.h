@@ -40,6 +40,8 @@ struct PlanRequest {
   Precision precision = Precision::kFp32;
   std::int64_t steps_in_flight = 1;
   bool host_snapshot = false;  ///< weights and moments are copied to the host before a checkpoint is written
+  bool training = true;        ///< false: no gradients and no moments, only what reads the weights
+  std::int64_t sequences = 1;  ///< S, texts that are generated at once
   Recompute recompute = Recompute::kNothing;  ///< of this plan
   std::optional<Recompute> fixed_level;       ///< the experiment's: no other level is tried
 };
@@ -81,6 +83,8 @@ class MemoryPlan {
 
   const PlanEntry& entry(const std::string& name) const;
   std::int64_t group_bytes(const std::string& group) const;
+  /// The front of the transfer buffer, for the ids and the position that decoding reads; logits stand behind.
+  std::int64_t decode_input_bytes() const;
 
   PlanRequest request;
   std::vector<PlanEntry> entries;

@@ -1,4 +1,4 @@
-"""The commands of the train room: what `andrea train`, `plan`, `bench`, `sample`, `init` and so on do.
+"""The commands of the train room: what `andrea train`, `plan`, `bench`, `init` and so on do.
 
 Errors are raised; andrea.cli turns them into one line and an exit code. Everything heavy is imported
 inside the function that needs it, so that `andrea --help` stays quick.
@@ -246,37 +246,6 @@ def bench(
         only=only,
     )
     print(json.dumps(report.data, indent=2) if as_json else report.text.rstrip("\n"))
-
-
-def sample(
-    model: Annotated[Path, typer.Argument(metavar="RUN|CHECKPOINT", help="A run directory or a .bin.")],
-    prompt: Annotated[str, typer.Option("--prompt", help="What the model goes on from.")] = "",
-    number: Annotated[int, typer.Option("-n", min=1, help="Samples.")] = 1,
-    tokens: Annotated[int, typer.Option("--tokens", min=1, max=LARGEST, help="Tokens a sample.")] = 200,
-    temperature: Annotated[float, typer.Option(min=0.0, help="0: the most likely token.")] = 0.8,
-    top_k: Annotated[int, typer.Option("--top-k", min=0, max=LARGEST, help="0: all tokens.")] = 40,
-    top_p: Annotated[float, typer.Option("--top-p", min=0.0, max=1.0)] = 1.0,
-    repetition_penalty: Annotated[float, typer.Option("--repetition-penalty", min=1.0, help="1: off.")] = 1.0,
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of the first sample; then +1 each.")] = 42,
-    config: Annotated[
-        Path | None, typer.Option("--config", help="The experiment, for a .bin outside its run directory.")
-    ] = None,
-    device: DeviceOption = Device.auto,
-    threads: ThreadsOption = None,
-) -> None:
-    """Let a trained model write, word by word."""
-    from andrea.train.sample import Choice, load_model, write_sample
-
-    trained = load_model(model, config, device.value, threads)
-    choice = Choice(tokens, temperature, top_k, top_p, repetition_penalty)
-    for index in range(number):
-        if number > 1:
-            print(f"--- sample {index + 1} (seed {(seed + index) % 2**32})")
-        print(prompt, end="", flush=True)
-        write_sample(
-            trained, prompt, choice, (seed + index) % 2**32, lambda text: print(text, end="", flush=True)
-        )
-        print()
 
 
 def init(

@@ -1,0 +1,189 @@
+"""One question to an OpenAI-compatible chat endpoint: time-outs, retries with back-off, strict reading.
+
+Only what all such servers share is used: POST {url}/chat/completions with model and messages, the answer in
+choices[0].message.content. The key travels in the Authorization header and nowhere else: redirects are not
+followed, and a server that repeats the key has it struck out of every message.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import re
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+from andrea.errors import ConfigError, Error
+
+_MOST_BYTES = 1 << 20  # of an answer
+_RETRIED = {408, 409, 425, 429, 500, 502, 503, 504, 529}
+
+
+class JudgeError(Error):
+    """One sample could not be judged."""
+
+
+class EndpointError(JudgeError):
+    """The endpoint cannot be used at all: no connection, a refused key, an unknown model."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A score from 0 to 10, and why."""
+
+    score: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where the judge is, and how patient we are. `body` is merged into each request; null removes a key."""
+
+    url: str  # such as https://api.example.org/v1
+    model: str
+    key: str = field(default="", repr=False)
+    body: dict[str, Any] = field(default_factory=dict)
+    timeout: float = 60.0  # seconds, for connecting and for each read
+    retries: int = 4
+    longest_wait: float = 60.0  # seconds between two tries
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(f"--url {self.url!r}: write the endpoint's base, such as https://host/v1")
+        if parts.username or parts.password:
+            raise ConfigError("--url: no user or password in it; name the key's variable with --key-env")
+        if any(ord(character) < 33 or ord(character) > 126 for character in self.key):
+            raise ConfigError("the judge's key holds blanks or characters that no key has; set it again")
+
+    @property
+    def address(self) -> str:
+        """The address that is asked."""
+        base = self.url.rstrip("/")
+        return base if base.endswith("/chat/completions") else base + "/chat/completions"
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        return None
+
+
+def ask(
+    endpoint: Endpoint, messages: list[dict[str, str]], sleep: Callable[[float], object] = time.sleep
+) -> str:
+    """Return what the judge answers. Raises EndpointError or JudgeError when all tries are used up."""
+    request = {"model": endpoint.model, "messages": messages, "temperature": 0} | endpoint.body
+    data = json.dumps({key: value for key, value in request.items() if value is not None}).encode()
+    for attempt in range(endpoint.retries + 1):
+        last = attempt == endpoint.retries
+        try:
+            return _content(_post(endpoint, data))
+        except urllib.error.HTTPError as error:
+            what = _strike(endpoint, f"{endpoint.address} answered {error.code}: {_detail(error)}")
+            if error.code not in _RETRIED:
+                raise EndpointError(f"{what}{_advice(error.code)}") from None
+            if last:
+                raise JudgeError(f"{what} (tried {attempt + 1} times)") from None
+            wait = _asked_wait(error.headers.get("Retry-After"))
+        except (OSError, http.client.HTTPException) as error:  # URLError and time-outs are OSErrors
+            reason = getattr(error, "reason", None) or error
+            what = _strike(
+                endpoint, f"{endpoint.address} cannot be reached: {reason or type(error).__name__}"
+            )
+            if last:
+                raise EndpointError(f"{what} (tried {attempt + 1} times)") from None
+            wait = None
+        backed_off = min(2.0**attempt * random.uniform(0.5, 1.0), endpoint.longest_wait)
+        sleep(backed_off if wait is None else min(wait, endpoint.longest_wait))
+    raise AssertionError("unreachable")
+
+
+def _post(endpoint: Endpoint, data: bytes) -> bytes:
+    headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "andrea"}
+    request = urllib.request.Request(endpoint.address, data, headers, method="POST")
+    if endpoint.key:
+        request.add_unredirected_header("Authorization", f"Bearer {endpoint.key}")
+    with urllib.request.build_opener(_NoRedirect).open(request, timeout=endpoint.timeout) as answer:
+        content: bytes = answer.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise JudgeError(f"{endpoint.address} answered more than {_MOST_BYTES} bytes")
+    return content
+
+
+def _content(answer: bytes) -> str:
+    try:
+        content = json.loads(answer)["choices"][0]["message"]["content"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        raise JudgeError("the answer is not one of the chat protocol (choices[0].message.content)") from None
+    if not isinstance(content, str):
+        raise JudgeError("the answer holds no text (choices[0].message.content)")
+    return content
+
+
+def read_verdict(content: str) -> Verdict:
+    """Return the verdict in an answer: one JSON object with a number `score` from 0 to 10, and nothing else.
+
+    A code fence around it is allowed. Anything looser would let a chatty judge, or a sample that speaks of
+    scores, decide by accident. Raises JudgeError.
+    """
+    text = content.strip()
+    if fenced := re.fullmatch(r"```(?:json)?\s*\n(.*?)\n?\s*```", text, re.DOTALL):
+        text = fenced[1]
+    try:
+        verdict = json.loads(text)
+    except (ValueError, RecursionError):
+        raise JudgeError(f"the judge did not answer with JSON alone: {content[:80]!r}") from None
+    score = verdict.get("score") if isinstance(verdict, dict) else None
+    if isinstance(score, bool) or not isinstance(score, (int, float)) or not 0 <= score <= 10:
+        raise JudgeError(f"the judge gave no number from 0 to 10 as score: {content[:80]!r}")
+    reason = verdict.get("reason", "")
+    return Verdict(float(score), reason if isinstance(reason, str) else "")
+
+
+def _detail(error: urllib.error.HTTPError) -> str:
+    """Return what the server says of an error, on one short line."""
+    try:
+        text = error.read(2000).decode("utf-8", "replace")
+    except (OSError, http.client.HTTPException):
+        text = ""
+    try:
+        said = json.loads(text)["error"]
+        text = said["message"] if isinstance(said, dict) else str(said)
+    except (ValueError, LookupError, TypeError):
+        pass
+    return " ".join(str(text).split())[:200] or str(error.reason)
+
+
+def _advice(code: int) -> str:
+    if code in (401, 403):
+        return " (is the key right? --key-env names the variable that holds it)"
+    if code == 404:
+        return " (--url is the base before /chat/completions, --model a model that it serves)"
+    if 300 <= code < 400:
+        return " (redirects are not followed, so that the key stays where it belongs: give the new address)"
+    return ""
+
+
+def _strike(endpoint: Endpoint, text: str) -> str:
+    return text.replace(endpoint.key, "***") if endpoint.key else text
+
+
+def _asked_wait(header: str | None) -> float | None:
+    """Return the seconds that a Retry-After header asks for."""
+    if not header:
+        return None
+    try:
+        return max(0.0, float(header))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, parsedate_to_datetime(header).timestamp() - time.time())
+    except (TypeError, ValueError):
+        return None

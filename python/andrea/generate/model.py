@@ -1,0 +1,147 @@
+"""A trained model to read: from a run directory, or from one checkpoint of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from andrea.errors import CheckpointError, ConfigError, DataError, IoError
+
+if TYPE_CHECKING:
+    from andrea._core import Engine, Experiment
+    from andrea.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A model with weights from a checkpoint, and its tokenizer."""
+
+    engine: Engine
+    tokenizer: Tokenizer
+    checkpoint: Path
+
+
+@dataclass(frozen=True)
+class Reader:
+    """What a model is loaded for: where it runs, and how much it does at once."""
+
+    device: str = "auto"
+    threads: int | None = None  # None: all cores
+    sequences: int = 1  # texts written at once
+    rows: int = 1  # rows read at once, for losses
+
+
+def load_model(path: Path, config: Path | None = None, reader: Reader | None = None) -> TrainedModel:
+    """Load the newest readable checkpoint of a run directory, or the .bin that `path` names.
+
+    The experiment comes from the state beside it, or from `config`. The engine holds weights only. Raises
+    CheckpointError, ConfigError, DataError or IoError.
+    """
+    reader = reader or Reader()
+    if not path.exists():
+        raise IoError(f"{path}: there is no such run directory or checkpoint")
+    if path.is_dir():
+        return _newest_of_run(path, config, reader)
+    return _load(path, config, config or path, reader)
+
+
+def idle_cores() -> int:
+    """Return the cores that others leave free, at least 1.
+
+    Decoding is many short loops: a thread that must wait for a core holds up all. Threads never change the
+    text, so the choice may depend on the moment.
+    """
+    from andrea._core import device_info
+
+    cores = int(device_info("cpu")["threads"])  # knows the limits of this process and its control group
+    return max(1, min(cores, round(cores - os.getloadavg()[0])))
+
+
+def _newest_of_run(run: Path, config: Path | None, reader: Reader) -> TrainedModel:
+    """Try the checkpoints from the newest on; one that cannot be read is passed over."""
+    faults = []
+    for state in sorted(run.glob("step_*.state.json"), key=_step_of, reverse=True):
+        path = state.with_name(state.name.removesuffix(".state.json") + ".bin")
+        try:
+            return _load(path, config, config or state, reader)
+        except (CheckpointError, IoError) as fault:
+            faults.append(str(fault))
+    if faults:
+        raise CheckpointError(f"{run}: no checkpoint can be read:\n  " + "\n  ".join(faults))
+    raise CheckpointError(
+        f"{run}: no checkpoint is in it; a run directory has step_*.bin and step_*.state.json"
+    )
+
+
+def _step_of(state: Path) -> int:
+    digits = state.name.removeprefix("step_").removesuffix(".state.json")
+    return int(digits) if digits.isdigit() else -1
+
+
+def _settings(checkpoint: Path, config: Path | None) -> tuple[dict[str, Any], str | None]:
+    """Return the effective experiment of `checkpoint`, and the hash of its tokenizer if known."""
+    if config is not None:
+        from andrea._core import load_experiment
+
+        settings: dict[str, Any] = json.loads(load_experiment(str(config)).effective_json())
+        return settings, None
+    own = checkpoint.with_name(checkpoint.name.removesuffix(".bin") + ".state.json")
+    states = sorted(checkpoint.parent.glob("step_*.state.json"), key=_step_of, reverse=True)
+    for state in [own, *states]:
+        try:
+            content = json.loads(state.read_text(encoding="utf-8"))
+            settings = content["config"]
+            settings = json.loads(settings) if isinstance(settings, str) else settings
+            if isinstance(settings, dict) and "model" in settings:
+                return settings, content.get("tokenizer_hash")
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # the next one may tell
+    raise ConfigError(f"{checkpoint}: no state file beside it says its model; give --config FILE")
+
+
+def _load(checkpoint: Path, config: Path | None, origin: Path, reader: Reader) -> TrainedModel:
+    from andrea._core import Engine, backends_present
+    from andrea.tokenizer import Tokenizer
+
+    settings, tokenizer_hash = _settings(checkpoint, config)
+    experiment = _for_reading(settings, origin, reader.rows)
+    settings = json.loads(experiment.effective_json())  # checked, every key there
+    tokenizer_path = settings["data"].get("tokenizer")
+    if not tokenizer_path:
+        raise ConfigError(f"{origin}: the experiment names no tokenizer, so there is no text to show")
+    tokenizer = Tokenizer.load(tokenizer_path)
+    vocab_size = settings["model"]["vocab_size"]
+    if tokenizer.vocab_size != vocab_size:
+        raise ConfigError(
+            f"{tokenizer_path} has {tokenizer.vocab_size} ids, the model {vocab_size}: "
+            "this is not the tokenizer it was trained with"
+        )
+    if tokenizer_hash not in (None, f"{tokenizer.hash:016x}", f"{0:016x}"):
+        raise DataError(
+            f"{tokenizer_path} has hash {tokenizer.hash:016x}, the checkpoint was trained with "
+            f"{tokenizer_hash}: put that tokenizer back"
+        )
+    on_cpu = reader.device == "cpu" or "cuda" not in backends_present()
+    engine = Engine(
+        experiment,
+        reader.device,
+        reader.threads,
+        precision="fp32" if on_cpu else None,
+        training=False,
+        sequences=reader.sequences,
+    )
+    engine.load(str(checkpoint))
+    return TrainedModel(engine, tokenizer, checkpoint)
+
+
+def _for_reading(settings: dict[str, Any], origin: Path, rows: int) -> Experiment:
+    """Return the experiment with a batch of `rows`: nothing is trained."""
+    from andrea._core import parse_experiment
+
+    train = settings.get("train")
+    batch = {"batch_size": rows, "micro_batches": 1}
+    small = settings | {"train": train | batch if isinstance(train, dict) else train}
+    return parse_experiment(json.dumps(small), str(origin.parent), str(origin))
