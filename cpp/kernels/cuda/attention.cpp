@@ -5,13 +5,16 @@
 //             saves lse = max + log(sum), from which P = exp(S - lse) can be had again.
 //   backward  with delta = sum_j dout_j out_j:  dV = P^T dout,  dS = P (dout V^T - delta),
 //             dQ = dS K / sqrt(hd),  dK = dS^T Q / sqrt(hd).
-//             One kernel goes over key tiles for each query tile (delta, dQ), one over query tiles for each
-//             key tile (dK, dV). P is computed twice that way (7 products instead of 5), but every gradient
-//             has one owner that adds in a fixed order: no atomics, deterministic.
-// FLOPs, causal half: forward 2 B H T^2 hd, backward 7 B H T^2 hd here. Bytes: reads and writes of the
+//             16-bit types: one kernel goes over key tiles for each query tile (delta, dQ), one over query
+//             tiles for each key tile (dK, dV). P is computed twice that way (7 products instead of 5), but
+//             every gradient has one owner that adds in a fixed order.
+//             float32, where products cost most: one kernel over query tiles for each key tile, which adds
+//             its part of dQ when its turn has come: 5 products, again in a fixed order.
+//             No float atomics: deterministic.
+// FLOPs, causal half: forward 2 B H T^2 hd, backward 7 (float32: 5) B H T^2 hd. Bytes: reads and writes of the
 // arrays, each tile of K and V once for each tile of queries (from L2). 16-bit types: attention_mma_*.cu, and
-// on sm_90 attention_hopper_*.cu (up to head dim 64); float32: attention_fp32.cu (no TF32). Head dims up to 128; those that are not 32, 64 or 128 are padded with
-// zeros in shared memory.
+// on sm_90 attention_hopper_*.cu (up to head dim 64); float32: attention_fp32.cu (no TF32). Head dims up to
+// 128; those that are not 32, 64 or 128 are padded with zeros in shared memory.
 #include "kernels/cuda/attention.h"
 
 #include <string>
@@ -34,7 +37,8 @@ void check_shape(std::int64_t B, std::int64_t H, std::int64_t hd) {
 }  // namespace
 
 std::size_t attn_bwd_scratch(std::int64_t B, std::int64_t T, std::int64_t H) {
-  return static_cast<std::size_t>(B * T * H) * sizeof(float);
+  // delta, then (float32) a turn for every tile of dQ and a counter of blocks
+  return static_cast<std::size_t>(B * H * (T + (T + 31) / 32) + 1) * sizeof(float);
 }
 
 template <typename T>

@@ -32,7 +32,7 @@ template <typename T>
 void attention_backward_hopper(T* dqkv, const T* dout, const T* out, const T* qkv, const float* lse,
                                float* delta, const AttentionShape& shape, cudaStream_t stream);
 
-/// delta is working memory.
+/// delta is working memory: attn_bwd_scratch bytes.
 template <typename T>
 void attention_backward(T* dqkv, const T* dout, const T* out, const T* qkv, const float* lse, float* delta,
                         const AttentionShape& shape, cudaStream_t stream);

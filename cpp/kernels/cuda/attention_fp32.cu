@@ -2,8 +2,10 @@
 // cores. The same plan as for 16-bit types: a block of 128 threads owns kRows rows of one (sequence, head)
 // and goes over tiles of kCols rows of the other side. Thread (y, x) of 8 x 16 owns rows y + 8 i and columns
 // x + 16 j of a tile of scores, and rows y + 8 i of the result with neighbouring columns. P and dS pass
-// through shared memory from the first layout to the second. Each gradient is added by one thread in tile
-// order: deterministic.
+// through shared memory from the first layout to the second. Each gradient is added by one thread at
+// a time, in tile order: deterministic. The backward pass is one kernel with the 5 products of the formulas.
+#include <algorithm>
+
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/reduce.cuh"
@@ -210,91 +212,97 @@ __global__ void __launch_bounds__(kThreads) k_forward(float* out, float* lse, co
   store<kWidth, kRows>(out + at.out, at.d, acc, 1.0F, at.first, length, hd, y, x);
 }
 
-// dQ and delta for the queries of a block.
-template <int kWidth>
-__global__ void __launch_bounds__(kThreads, kWidth == 32 ? 3 : 1)
-    k_queries(float* dqkv, float* delta, const float* dout, const float* out, const float* qkv,
-              const float* lse, int length, int heads, int hd, float scale, bool vectors) {
-  constexpr int kRows = kTileRows<kWidth>;
-  extern __shared__ __align__(16) float shared[];
-  float* const q_tile = shared;
-  float* const do_tile = q_tile + kRows * kPitch<kWidth>;
-  float* const k_tile = do_tile + kRows * kPitch<kWidth>;
-  float* const v_tile = k_tile + kRows * kPitch<kWidth>;
-  float* const ds_tile = v_tile + kRows * kPitch<kWidth>;
-  const Place at(static_cast<int>(gridDim.z - 1 - blockIdx.z), kRows, length, heads, hd);
-  const int y = static_cast<int>(threadIdx.x / 16);
-  const int x = static_cast<int>(threadIdx.x % 16);
-  load_tile<kWidth, kRows>(q_tile, qkv + at.qkv, 3 * at.d, at.first, length, hd, vectors);
-  load_tile<kWidth, kRows>(do_tile, dout + at.out, at.d, at.first, length, hd, vectors);
-  load_tile<kWidth, kRows>(k_tile, out + at.out, at.d, at.first, length, hd,
-                           vectors);  // out, for delta
-  __syncthreads();
-  float row_delta[kRows / 8];
-  float row_lse[kRows / 8];
+// delta [B, H, T] = sum_j dout_j out_j, 16 threads a row; the turns of dQ's tiles begin at 0.
+__global__ void __launch_bounds__(kThreads)
+    k_deltas(float* delta, int* turns, std::int64_t n_turns, const float* dout, const float* out,
+             std::int64_t rows, int length, int heads, int hd) {
+  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (thread < n_turns) turns[thread] = 0;
+  const std::int64_t row = thread / 16;  // of [B, T, H]
+  if (row >= rows) return;               // a warp's halves leave on their own: the sum below stays in a half
+  float sum = 0.0F;
+  for (int c = static_cast<int>(thread % 16); c < hd; c += 16) sum += dout[row * hd + c] * out[row * hd + c];
 #pragma unroll
-  for (int i = 0; i < kRows / 8; ++i) {
-    const int row = y + 8 * i;
-    float sum = 0.0F;
-#pragma unroll
-    for (int c = 0; c < kWidth; c += 16)
-      sum += do_tile[row * kPitch<kWidth> + c + x] * k_tile[row * kPitch<kWidth> + c + x];
-    row_delta[i] = warp_sum<16>(sum);
-    row_lse[i] = 0.0F;
-    if (at.first + row < length) {
-      row_lse[i] = lse[at.stats + at.first + row];
-      if (x == 0) delta[at.stats + at.first + row] = row_delta[i];
-    }
-  }
-  float acc[kRows / 8][kWidth / 16] = {};
-  const int tiles = (min(at.first + kRows, length) - 1) / kRows + 1;
-  for (int tile = 0; tile < tiles; ++tile) {
-    __syncthreads();
-    load_tile<kWidth, kRows>(k_tile, qkv + at.qkv + at.d, 3 * at.d, tile * kRows, length, hd, vectors);
-    load_tile<kWidth, kRows>(v_tile, qkv + at.qkv + 2 * at.d, 3 * at.d, tile * kRows, length, hd, vectors);
-    __syncthreads();
-    float s[kRows / 8][kRows / 16];
-    float dp[kRows / 8][kRows / 16];
-    scores<kWidth, kRows, kRows>(s, q_tile, k_tile, y, x);
-    scores<kWidth, kRows, kRows>(dp, do_tile, v_tile, y, x);
-#pragma unroll
-    for (int i = 0; i < kRows / 8; ++i)
-#pragma unroll
-      for (int j = 0; j < kRows / 16; ++j) {
-        const bool seen = tile * kRows + x + 16 * j <= at.first + y + 8 * i;
-        s[i][j] = seen ? __expf(s[i][j] * scale - row_lse[i]) * (dp[i][j] - row_delta[i]) : 0.0F;
-      }
-    publish<kRows, kRows>(ds_tile, s, y, x);
-    __syncwarp();
-    accumulate<kWidth, kRows, kRows>(acc, ds_tile, k_tile, y, x);
-  }
-  store<kWidth, kRows>(dqkv + at.qkv, 3 * at.d, acc, scale, at.first, length, hd, y, x);
+  for (int step = 8; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffU << (threadIdx.x & 16U), sum, step);
+  const std::int64_t h = row % heads;
+  const std::int64_t t = row / heads % length;
+  const std::int64_t b = row / heads / length;
+  if (thread % 16 == 0) delta[(b * heads + h) * length + t] = sum;
 }
 
-// dK and dV for the keys of a block. Tiles of scores are [keys, queries] here.
+/// acc[r][.] += sum_k ds[k][rows r of y] keys[k][columns of x]: thread (y, x) owns kRows / 8 neighbouring
+/// rows.
+template <int kWidth, int kRows>
+__device__ __forceinline__ void accumulate_transposed(float (&acc)[kRows / 8][kWidth / 16], const float* ds,
+                                                      const float* keys, int y, int x) {
+  using C = Columns<kWidth>;
+#pragma unroll 4
+  for (int k = 0; k < kRows; ++k) {
+    float left[kRows / 8];
+#pragma unroll
+    for (int r = 0; r < kRows / 8; r += 4) {
+      float four[4];
+      load_floats<4>(four, ds + k * kPitch<kRows> + y * (kRows / 8) + r);
+#pragma unroll
+      for (int c = 0; c < 4; ++c) left[r + c] = four[c];
+    }
+#pragma unroll
+    for (int g = 0; g < C::kGroups; ++g) {
+      float right[C::kN];
+      load_floats<C::kN>(right, keys + k * kPitch<kWidth> + C::at(x, g));
+#pragma unroll
+      for (int r = 0; r < kRows / 8; ++r)
+#pragma unroll
+        for (int n = 0; n < C::kN; ++n)
+          acc[r][g * C::kN + n] = fmaf(left[r], right[n], acc[r][g * C::kN + n]);
+    }
+  }
+}
+
+// dK and dV for a tile of keys, and what it adds to dQ. Tiles of scores are [keys, queries] here. A tile of
+// dQ takes its addends in the order of their keys: a block waits for the turn of its own. Blocks take
+// tickets, early keys first: those that a block may wait for are running or done. All go through the queries
+// from the last on, so that the blocks of a head come to a tile of dQ together and wait for an addition at
+// most.
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads, kWidth == 32 ? 3 : 1)
-    k_keys(float* dqkv, const float* dout, const float* qkv, const float* lse, const float* delta, int length,
-           int heads, int hd, float scale, bool vectors) {
+    k_backward(float* dqkv, const float* dout, const float* qkv, const float* lse, const float* delta,
+               int* turns, int* tickets, int length, int heads, int hd, float scale, bool vectors) {
   constexpr int kRows = kTileRows<kWidth>;
+  using C = Columns<kWidth>;
   extern __shared__ __align__(16) float shared[];
   float* const k_tile = shared;
   float* const v_tile = k_tile + kRows * kPitch<kWidth>;
   float* const q_tile = v_tile + kRows * kPitch<kWidth>;
   float* const do_tile = q_tile + kRows * kPitch<kWidth>;
   float* const p_tile = do_tile + kRows * kPitch<kWidth>;
-  const Place at(static_cast<int>(blockIdx.z), kRows, length, heads, hd);
+  __shared__ int ticket;
+  if (threadIdx.x == 0) ticket = atomicAdd(tickets, 1);
+  __syncthreads();
+  const int tiles = (length + kRows - 1) / kRows;
+  const int all_heads = static_cast<int>(gridDim.x) / tiles;
+  const int key_tile =
+      ticket / all_heads;  // early keys are seen by most queries: the longest blocks start first
+  const std::int64_t head = ticket % all_heads;
+  const std::int64_t b = head / heads;
+  const std::int64_t h = head % heads;
+  const std::int64_t d = static_cast<std::int64_t>(heads) * hd;
+  const std::int64_t at_qkv = b * length * 3 * d + h * hd;
+  const std::int64_t at_out = b * length * d + h * hd;
+  const std::int64_t stats = (b * heads + h) * length;
+  int* const head_turns = turns + head * tiles;
   const int y = static_cast<int>(threadIdx.x / 16);
   const int x = static_cast<int>(threadIdx.x % 16);
-  load_tile<kWidth, kRows>(k_tile, qkv + at.qkv + at.d, 3 * at.d, at.first, length, hd, vectors);
-  load_tile<kWidth, kRows>(v_tile, qkv + at.qkv + 2 * at.d, 3 * at.d, at.first, length, hd, vectors);
+
+  const int first = key_tile * kRows;
+  load_tile<kWidth, kRows>(k_tile, qkv + at_qkv + d, 3 * d, first, length, hd, vectors);
+  load_tile<kWidth, kRows>(v_tile, qkv + at_qkv + 2 * d, 3 * d, first, length, hd, vectors);
   float dk[kRows / 8][kWidth / 16] = {};
   float dv[kRows / 8][kWidth / 16] = {};
-  const int end = (length + kRows - 1) / kRows;
-  for (int tile = static_cast<int>(blockIdx.z); tile < end; ++tile) {
+  for (int tile = tiles - 1; tile >= key_tile; --tile) {
     __syncthreads();
-    load_tile<kWidth, kRows>(q_tile, qkv + at.qkv, 3 * at.d, tile * kRows, length, hd, vectors);
-    load_tile<kWidth, kRows>(do_tile, dout + at.out, at.d, tile * kRows, length, hd, vectors);
+    load_tile<kWidth, kRows>(q_tile, qkv + at_qkv, 3 * d, tile * kRows, length, hd, vectors);
+    load_tile<kWidth, kRows>(do_tile, dout + at_out, d, tile * kRows, length, hd, vectors);
     __syncthreads();
     float s[kRows / 8][kRows / 16];
     float dp[kRows / 8][kRows / 16];
@@ -303,13 +311,13 @@ __global__ void __launch_bounds__(kThreads, kWidth == 32 ? 3 : 1)
 #pragma unroll
     for (int j = 0; j < kRows / 16; ++j) {
       const int query = tile * kRows + x + 16 * j;
-      const float l = query < length ? lse[at.stats + query] : 0.0F;
-      const float del = query < length ? delta[at.stats + query] : 0.0F;
+      const float l = query < length ? lse[stats + query] : 0.0F;
+      const float del = query < length ? delta[stats + query] : 0.0F;
 #pragma unroll
-      for (int i = 0; i < kRows / 8; ++i) {
-        const bool seen = at.first + y + 8 * i <= query && query < length;
-        s[i][j] = seen ? __expf(s[i][j] * scale - l) : 0.0F;
-        dp[i][j] = s[i][j] * (dp[i][j] - del);
+      for (int r = 0; r < kRows / 8; ++r) {
+        const bool seen = first + y + 8 * r <= query && query < length;
+        s[r][j] = seen ? __expf(s[r][j] * scale - l) : 0.0F;
+        dp[r][j] = s[r][j] * (dp[r][j] - del);
       }
     }
     publish<kRows, kRows>(p_tile, s, y, x);
@@ -319,9 +327,36 @@ __global__ void __launch_bounds__(kThreads, kWidth == 32 ? 3 : 1)
     publish<kRows, kRows>(p_tile, dp, y, x);
     __syncwarp();
     accumulate<kWidth, kRows, kRows>(dk, p_tile, q_tile, y, x);
+    __syncthreads();  // dS of all warps
+    float dq[kRows / 8][kWidth / 16] = {};
+    accumulate_transposed<kWidth, kRows>(dq, p_tile, k_tile, y, x);
+
+    if (threadIdx.x == 0) {
+      while (atomicAdd(head_turns + tile, 0) != key_tile) __nanosleep(64);
+      __threadfence();
+    }
+    __syncthreads();
+#pragma unroll
+    for (int r = 0; r < kRows / 8; ++r) {
+      const int t = tile * kRows + y * (kRows / 8) + r;
+      if (t >= length) continue;
+      float* const to = dqkv + at_qkv + static_cast<std::int64_t>(t) * 3 * d;
+#pragma unroll
+      for (int g = 0; g < C::kGroups; ++g)
+#pragma unroll
+        for (int n = 0; n < C::kN; ++n)
+          if (C::at(x, g) + n < hd) {
+            float* const place = to + C::at(x, g) + n;
+            const float before = key_tile == 0 ? 0.0F : __ldcg(place);
+            __stcg(place, fmaf(dq[r][g * C::kN + n], scale, before));
+          }
+    }
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) atomicExch(head_turns + tile, key_tile + 1);
   }
-  store<kWidth, kRows>(dqkv + at.qkv + at.d, 3 * at.d, dk, scale, at.first, length, hd, y, x);
-  store<kWidth, kRows>(dqkv + at.qkv + 2 * at.d, 3 * at.d, dv, 1.0F, at.first, length, hd, y, x);
+  store<kWidth, kRows>(dqkv + at_qkv + d, 3 * d, dk, scale, first, length, hd, y, x);
+  store<kWidth, kRows>(dqkv + at_qkv + 2 * d, 3 * d, dv, 1.0F, first, length, hd, y, x);
 }
 
 template <int kWidth>
@@ -356,16 +391,19 @@ void launch_backward(float* dqkv, const float* dout, const float* out, const flo
   const auto length = static_cast<int>(shape.T);
   const auto heads = static_cast<int>(shape.H);
   const auto hd = static_cast<int>(shape.hd);
-  const float scale = 1.0F / sqrtf(static_cast<float>(hd));
-  const dim3 grid = grid_of(shape, kTileRows<kWidth>);
-  allow_shared(k_queries<kWidth>, kBytes);
-  allow_shared(k_keys<kWidth>, kBytes);
-  k_queries<kWidth><<<grid, kThreads, kBytes, stream>>>(dqkv, delta, dout, out, qkv, lse, length, heads, hd,
-                                                        scale, vectors);
-  ANDREA_CUDA_LAUNCHED("k_attn_bwd (queries)");
-  k_keys<kWidth>
-      <<<grid, kThreads, kBytes, stream>>>(dqkv, dout, qkv, lse, delta, length, heads, hd, scale, vectors);
-  ANDREA_CUDA_LAUNCHED("k_attn_bwd (keys)");
+  const std::int64_t rows = shape.B * shape.T * shape.H;
+  const std::int64_t tiles = (shape.T + kTileRows<kWidth> - 1) / kTileRows<kWidth>;
+  const std::int64_t blocks = shape.B * shape.H * tiles;
+  const std::int64_t n_turns = blocks + 1;  // and the counter of tickets
+  int* const turns = reinterpret_cast<int*>(delta + rows);
+  k_deltas<<<blocks_for(std::max(16 * rows, n_turns), kThreads), kThreads, 0, stream>>>(
+      delta, turns, n_turns, dout, out, rows, length, heads, hd);
+  ANDREA_CUDA_LAUNCHED("k_attn_bwd (delta)");
+  allow_shared(k_backward<kWidth>, kBytes);
+  k_backward<kWidth><<<static_cast<unsigned>(blocks), kThreads, kBytes, stream>>>(
+      dqkv, dout, qkv, lse, delta, turns, turns + n_turns - 1, length, heads, hd,
+      1.0F / sqrtf(static_cast<float>(hd)), vectors);
+  ANDREA_CUDA_LAUNCHED("k_attn_bwd");
 }
 
 }  // namespace

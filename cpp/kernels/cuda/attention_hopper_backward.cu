@@ -1,7 +1,8 @@
 // k_attn_bwd for 16-bit types and head dims up to 64 on Hopper: see attention.cpp for the formulas, and
 // attention_mma_backward.cu for the same on any GPU from sm_80 on.
 // k_queries: a block, one warpgroup, owns 64 queries, finds delta for them and goes over tiles of keys: dQ.
-// k_keys:    a block owns 64 keys and goes over tiles of queries, with S^T and dP^T, so that P^T and dS^T come
+// k_keys:    a block owns 64 keys and goes over tiles of queries, with S^T and dP^T, so that P^T and dS^T
+// come
 //            out as the A operands of dV and dK.
 // S and dP are started together: the exponentials of S are taken while dP is computed. Tiles come through
 // three shared-memory stages; several blocks a multiprocessor fill each other's waits. Each gradient is added
@@ -14,14 +15,23 @@ namespace andrea::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kStages = 3;  // tiles in flight and in use
-constexpr int kTile = 64;   // rows of every tile
+#ifndef STG
+#define STG 3
+#endif
+constexpr int kStages = STG;  // tiles in flight and in use
+constexpr int kTile = 64;     // rows of every tile
 
 // Blocks a multiprocessor should hold: what registers allow without spilling.
 template <int kWidth>
-constexpr int kQueryBlocks = kWidth == 32 ? 4 : 3;
+#ifndef QB
+#define QB 3
+#define QB32 4
+#define KB 2
+#define KB32 3
+#endif
+constexpr int kQueryBlocks = kWidth == 32 ? QB32 : QB;
 template <int kWidth>
-constexpr int kKeyBlocks = kWidth == 32 ? 3 : 2;
+constexpr int kKeyBlocks = kWidth == 32 ? KB32 : KB;
 
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(kThreads, kQueryBlocks<kWidth>)
@@ -283,8 +293,7 @@ void launch(T* dqkv, const T* dout, const T* out, const T* qkv, const float* lse
       cudaFuncSetAttribute(k_queries<T, kWidth>, cudaFuncAttributeMaxDynamicSharedMemorySize, kQueryBytes));
   ANDREA_CUDA_CHECK(
       cudaFuncSetAttribute(k_keys<T, kWidth>, cudaFuncAttributeMaxDynamicSharedMemorySize, kKeyBytes));
-  const dim3 grid(static_cast<unsigned>(shape.H), static_cast<unsigned>(shape.B),
-                  blocks_for(shape.T, kTile));
+  const dim3 grid(static_cast<unsigned>(shape.H), static_cast<unsigned>(shape.B), blocks_for(shape.T, kTile));
   const auto length = static_cast<int>(shape.T);
   const auto heads = static_cast<int>(shape.H);
   const auto hd = static_cast<int>(shape.hd);
@@ -292,8 +301,8 @@ void launch(T* dqkv, const T* dout, const T* out, const T* qkv, const float* lse
   k_queries<T, kWidth><<<grid, kThreads, kQueryBytes, stream>>>(dqkv, delta, dout, out, qkv, lse, length,
                                                                 heads, hd, scale, vectors);
   ANDREA_CUDA_LAUNCHED("k_attn_bwd (queries, Hopper)");
-  k_keys<T, kWidth><<<grid, kThreads, kKeyBytes, stream>>>(dqkv, dout, qkv, lse, delta, length, heads, hd,
-                                                           scale, vectors);
+  k_keys<T, kWidth>
+      <<<grid, kThreads, kKeyBytes, stream>>>(dqkv, dout, qkv, lse, delta, length, heads, hd, scale, vectors);
   ANDREA_CUDA_LAUNCHED("k_attn_bwd (keys, Hopper)");
 }
 

@@ -1,9 +1,9 @@
 // k_attn_fwd for 16-bit types and head dims up to 64 on Hopper: see attention.cpp for the formulas, and
 // attention_mma_forward.cu for the same on any GPU from sm_80 on.
-// A block is one warpgroup with two tiles of 64 queries of one (sequence, head). For each tile of 64 keys both
-// products Q K^T start at once; the exponentials of one tile of queries are taken while the tensor cores work
-// on the other. Tiles of keys and values come through three shared-memory stages by asynchronous copies, up to
-// the diagonal and no further. The blocks with the most work start first. Sums run in tile order:
+// A block is one warpgroup with two tiles of 64 queries of one (sequence, head). For each tile of 64 keys
+// both products Q K^T start at once; the exponentials of one tile of queries are taken while the tensor cores
+// work on the other. Tiles of keys and values come through three shared-memory stages by asynchronous copies,
+// up to the diagonal and no further. The blocks with the most work start first. Sums run in tile order:
 // deterministic.
 #include "kernels/cuda/attention_tiles.cuh"
 #include "kernels/cuda/check.h"
@@ -13,12 +13,19 @@ namespace andrea::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kStages = 3;  // tiles in flight and in use
-constexpr int kTile = 64;   // queries of a tile, keys of a tile
+#ifndef STG
+#define STG 3
+#endif
+constexpr int kStages = STG;  // tiles in flight and in use
+constexpr int kTile = 64;     // queries of a tile, keys of a tile
 constexpr int kOwn = 2 * kTile;
 
 template <int kWidth>
-constexpr int kBlocks = kWidth == 32 ? 3 : 2;  // a multiprocessor should hold
+#ifndef FB
+#define FB 2
+#define FB32 3
+#endif
+constexpr int kBlocks = kWidth == 32 ? FB32 : FB;  // a multiprocessor should hold
 
 #ifdef ANDREA_HOPPER_CODE
 /// The running softmax of a tile of queries: a lane has elements of rows g and g + 8.
@@ -98,7 +105,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kWidth>)
   QueryTile<kWidth> own[2];
   const std::uint32_t q_base = shared_address(q_tile);
   const float scale2 = scale * kLog2E;
-  const auto mask = [&](float(&s)[8][4], int key, int query) {
+  const auto mask = [&](float (&s)[8][4], int key, int query) {
 #pragma unroll
     for (int n = 0; n < 8; ++n)
 #pragma unroll

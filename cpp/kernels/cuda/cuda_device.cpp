@@ -75,8 +75,8 @@ CudaDevice::CudaDevice(Precision precision, bool allow_tf32)
     ANDREA_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync));
   gemm_ = std::make_unique<GemmTable>(precision, allow_tf32);
   const char* const portable = std::getenv("ANDREA_PORTABLE_KERNELS");
-  hopper_kernels_ = kWithHopper && capability(device_) == "9.0" &&
-                    (portable == nullptr || std::string(portable) != "1");
+  hopper_kernels_ =
+      kWithHopper && capability(device_) == "9.0" && (portable == nullptr || std::string(portable) != "1");
 }
 
 CudaDevice::~CudaDevice() {
@@ -105,9 +105,9 @@ DeviceInfo CudaDevice::info() const {
   info.backend = "cuda";
   info.name = properties.name;
   info.arithmetic = std::string(precision_name(precision_)) + (allow_tf32_ ? " with TF32" : "") +
-                    (hopper_kernels_ ? ", kernels for sm_90a" : "") + ", sm " +
-                    capability(device_) + " x " + std::to_string(properties.multiProcessorCount) + ", " +
-                    gemm_->version() + ", kernels " + kKernelVersion;
+                    (hopper_kernels_ ? ", kernels for sm_90a" : "") + ", sm " + capability(device_) + " x " +
+                    std::to_string(properties.multiProcessorCount) + ", " + gemm_->version() + ", kernels " +
+                    kKernelVersion;
   info.details.push_back("compute capability " + capability(device_) + ", " +
                          std::to_string(properties.multiProcessorCount) + " multiprocessors, L2 " +
                          mib(static_cast<std::size_t>(properties.l2CacheSize)));

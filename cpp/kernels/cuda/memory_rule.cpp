@@ -8,6 +8,7 @@ namespace {
 // The constants of the kernels; tests/cpp/kernels/memory_rule_test.cpp holds the two beside each other.
 constexpr std::int64_t kEmbedChunk = 256, kEmbedSegment = 32;        // embed.cu
 constexpr std::int64_t kLayerNormBlocks = 264;                       // layernorm.cu
+constexpr std::int64_t kAttentionTile = 32;                          // attention_fp32.cu
 constexpr std::int64_t kNormPiece = 4096, kMostNormPartials = 1056;  // optimizer.cu
 
 std::int64_t pieces(std::int64_t n, std::int64_t piece) { return (n + piece - 1) / piece; }
@@ -26,7 +27,9 @@ std::int64_t scratch_bytes_by_rule(const Extent& extent) {
   const std::int64_t rows = extent.batch * extent.context;
   return std::max({static_cast<std::int64_t>(kGemmWorkspaceBytes),
                    embed_backward(rows, extent.d_model, extent.vocab),
-                   kLayerNormBlocks * 2 * extent.d_model * 4, rows * extent.n_head * 4});
+                   kLayerNormBlocks * 2 * extent.d_model * 4,
+                   // attention's backward pass: delta, and the turns of dQ's tiles
+                   4 * extent.n_head * (rows + extent.batch * pieces(extent.context, kAttentionTile)) + 4});
 }
 
 std::int64_t grad_norm_partials_by_rule(std::int64_t n) {

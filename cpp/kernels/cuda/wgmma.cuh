@@ -44,42 +44,42 @@ struct Wgmma;
 #define ANDREA_D32                                                                                      \
   "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26," \
   "%27,%28,%29,%30,%31}"
-#define ANDREA_WGMMA(T, NAME)                                                                              \
-  template <>                                                                                              \
-  struct Wgmma<T, 32> {                                                                                    \
-    __device__ __forceinline__ static void by_rows(float (&c)[4][4], std::uint64_t a, std::uint64_t b,     \
-                                                   int add) {                                              \
-      asm volatile(                                                                                        \
-          "{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\nwgmma.mma_async.sync.aligned.m64n32k16.f32." NAME     \
-          "." NAME " " ANDREA_D16 ", %16, %17, p, 1, 1, 0, 0;\n}"                                          \
-          : ANDREA_C16(0)                                                                                  \
-          : "l"(a), "l"(b), "r"(add));                                                                     \
-    }                                                                                                      \
-    __device__ __forceinline__ static void by_columns(float (&c)[4][4], const std::uint32_t (&a)[4],       \
-                                                      std::uint64_t b) {                                   \
-      asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32." NAME "." NAME " " ANDREA_D16              \
-                   ", {%16,%17,%18,%19}, %20, 1, 1, 1, 1;"                                                 \
-                   : ANDREA_C16(0)                                                                         \
-                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                  \
-    }                                                                                                      \
-  };                                                                                                       \
-  template <>                                                                                              \
-  struct Wgmma<T, 64> {                                                                                    \
-    __device__ __forceinline__ static void by_rows(float (&c)[8][4], std::uint64_t a, std::uint64_t b,     \
-                                                   int add) {                                              \
-      asm volatile(                                                                                        \
-          "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32." NAME     \
-          "." NAME " " ANDREA_D32 ", %32, %33, p, 1, 1, 0, 0;\n}"                                          \
-          : ANDREA_C16(0), ANDREA_C16(4)                                                                   \
-          : "l"(a), "l"(b), "r"(add));                                                                     \
-    }                                                                                                      \
-    __device__ __forceinline__ static void by_columns(float (&c)[8][4], const std::uint32_t (&a)[4],       \
-                                                      std::uint64_t b) {                                   \
-      asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." NAME "." NAME " " ANDREA_D32              \
-                   ", {%32,%33,%34,%35}, %36, 1, 1, 1, 1;"                                                 \
-                   : ANDREA_C16(0), ANDREA_C16(4)                                                          \
-                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                                  \
-    }                                                                                                      \
+#define ANDREA_WGMMA(T, NAME)                                                                          \
+  template <>                                                                                          \
+  struct Wgmma<T, 32> {                                                                                \
+    __device__ __forceinline__ static void by_rows(float (&c)[4][4], std::uint64_t a, std::uint64_t b, \
+                                                   int add) {                                          \
+      asm volatile(                                                                                    \
+          "{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\nwgmma.mma_async.sync.aligned.m64n32k16.f32." NAME \
+          "." NAME " " ANDREA_D16 ", %16, %17, p, 1, 1, 0, 0;\n}"                                      \
+          : ANDREA_C16(0)                                                                              \
+          : "l"(a), "l"(b), "r"(add));                                                                 \
+    }                                                                                                  \
+    __device__ __forceinline__ static void by_columns(float (&c)[4][4], const std::uint32_t (&a)[4],   \
+                                                      std::uint64_t b) {                               \
+      asm volatile("wgmma.mma_async.sync.aligned.m64n32k16.f32." NAME "." NAME " " ANDREA_D16          \
+                   ", {%16,%17,%18,%19}, %20, 1, 1, 1, 1;"                                             \
+                   : ANDREA_C16(0)                                                                     \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                              \
+    }                                                                                                  \
+  };                                                                                                   \
+  template <>                                                                                          \
+  struct Wgmma<T, 64> {                                                                                \
+    __device__ __forceinline__ static void by_rows(float (&c)[8][4], std::uint64_t a, std::uint64_t b, \
+                                                   int add) {                                          \
+      asm volatile(                                                                                    \
+          "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32." NAME \
+          "." NAME " " ANDREA_D32 ", %32, %33, p, 1, 1, 0, 0;\n}"                                      \
+          : ANDREA_C16(0), ANDREA_C16(4)                                                               \
+          : "l"(a), "l"(b), "r"(add));                                                                 \
+    }                                                                                                  \
+    __device__ __forceinline__ static void by_columns(float (&c)[8][4], const std::uint32_t (&a)[4],   \
+                                                      std::uint64_t b) {                               \
+      asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." NAME "." NAME " " ANDREA_D32          \
+                   ", {%32,%33,%34,%35}, %36, 1, 1, 1, 1;"                                             \
+                   : ANDREA_C16(0), ANDREA_C16(4)                                                      \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                              \
+    }                                                                                                  \
   };
 ANDREA_WGMMA(__half, "f16")
 ANDREA_WGMMA(__nv_bfloat16, "bf16")
