@@ -11,10 +11,10 @@
 //             float32, where products cost most: one kernel over query tiles for each key tile, which adds
 //             its part of dQ when its turn has come: 5 products, again in a fixed order.
 //             No float atomics: deterministic.
-// FLOPs, causal half: forward 2 B H T^2 hd, backward 7 (float32: 5) B H T^2 hd. Bytes: reads and writes of the
-// arrays, each tile of K and V once for each tile of queries (from L2). 16-bit types: attention_mma_*.cu, and
-// on sm_90 attention_hopper_*.cu (up to head dim 64); float32: attention_fp32.cu (no TF32). Head dims up to
-// 128; those that are not 32, 64 or 128 are padded with zeros in shared memory.
+// FLOPs, causal half: forward 2 B H T^2 hd, backward 7 (float32: 5) B H T^2 hd. Bytes: reads and writes of
+// the arrays, each tile of K and V once for each tile of queries (from L2). 16-bit types: attention_mma_*.cu,
+// and on sm_90 attention_hopper_*.cu (up to head dim 64); float32: attention_fp32.cu (no TF32). Head dims up
+// to 128; those that are not 32, 64 or 128 are padded with zeros in shared memory.
 #include "kernels/cuda/attention.h"
 
 #include <string>

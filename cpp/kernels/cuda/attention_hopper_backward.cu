@@ -5,7 +5,7 @@
 // come
 //            out as the A operands of dV and dK.
 // S and dP are started together: the exponentials of S are taken while dP is computed. Tiles come through
-// three shared-memory stages; several blocks a multiprocessor fill each other's waits. Each gradient is added
+// shared-memory stages; several blocks a multiprocessor fill each other's waits. Each gradient is added
 // by one warpgroup, tile after tile: deterministic.
 #include "kernels/cuda/attention_tiles.cuh"
 #include "kernels/cuda/check.h"
@@ -15,26 +15,17 @@ namespace andrea::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-#ifndef STG
-#define STG 3
-#endif
-constexpr int kStages = STG;  // tiles in flight and in use
-constexpr int kTile = 64;     // rows of every tile
+// Tiles in flight and in use: wide ones leave room for one block more with two.
+template <int kWidth>
+constexpr int kStages = kWidth == 32 ? 3 : 2;
+constexpr int kTile = 64;  // rows of every tile
 
 // Blocks a multiprocessor should hold: what registers allow without spilling.
-template <int kWidth>
-#ifndef QB
-#define QB 3
-#define QB32 4
-#define KB 2
-#define KB32 3
-#endif
-constexpr int kQueryBlocks = kWidth == 32 ? QB32 : QB;
-template <int kWidth>
-constexpr int kKeyBlocks = kWidth == 32 ? KB32 : KB;
+constexpr int kQueryBlocks = 4;
+constexpr int kKeyBlocks = 3;
 
 template <typename T, int kWidth>
-__global__ void __launch_bounds__(kThreads, kQueryBlocks<kWidth>)
+__global__ void __launch_bounds__(kThreads, kQueryBlocks)
     k_queries(T* dqkv, float* delta, const T* dout, const T* out, const T* qkv, const float* lse, int length,
               int heads, int hd, float scale, bool vectors) {
 #ifdef ANDREA_HOPPER_CODE
@@ -42,8 +33,8 @@ __global__ void __launch_bounds__(kThreads, kQueryBlocks<kWidth>)
   T* const q_tile = reinterpret_cast<T*>(memory);
   T* const do_tile = q_tile + kTile * kWidth;
   T* const k_tiles = do_tile + kTile * kWidth;
-  T* const v_tiles = k_tiles + kStages * kTile * kWidth;
-  float* const deltas = reinterpret_cast<float*>(v_tiles + kStages * kTile * kWidth);
+  T* const v_tiles = k_tiles + kStages<kWidth> * kTile * kWidth;
+  float* const deltas = reinterpret_cast<float*>(v_tiles + kStages<kWidth> * kTile * kWidth);
   const int first = (static_cast<int>(gridDim.z) - 1 - static_cast<int>(blockIdx.z)) * kTile;
   const std::int64_t b = blockIdx.y;
   const std::int64_t h = blockIdx.x;
@@ -62,7 +53,7 @@ __global__ void __launch_bounds__(kThreads, kQueryBlocks<kWidth>)
   const Loader v_loader(q + 2 * d, 3 * d, length, hd, vectors);
   const auto stream_in = [&](int tile) {
     if (tile < tiles) {
-      const int to = tile % kStages * kTile * kWidth;
+      const int to = tile % kStages<kWidth> * kTile * kWidth;
       k_loader.template load<kTile>(k_tiles + to, tile * kTile);
       v_loader.template load<kTile>(v_tiles + to, tile * kTile);
     }
@@ -71,7 +62,7 @@ __global__ void __launch_bounds__(kThreads, kQueryBlocks<kWidth>)
   q_loader.template load<kTile>(q_tile, first);
   do_loader.template load<kTile>(do_tile, first);
 #pragma unroll
-  for (int tile = 0; tile < kStages - 1; ++tile) stream_in(tile);
+  for (int tile = 0; tile < kStages<kWidth> - 1; ++tile) stream_in(tile);
 
   {  // two threads a row
     const int part = static_cast<int>(threadIdx.x) % 2;
@@ -106,7 +97,7 @@ __global__ void __launch_bounds__(kThreads, kQueryBlocks<kWidth>)
   const std::uint32_t q_base = shared_address(q_tile);
   const std::uint32_t do_base = shared_address(do_tile);
   for (int tile = 0; tile < tiles; ++tile) {
-    wait_copies<kStages - 2>();
+    wait_copies<kStages<kWidth> - 2>();
     publish_tiles();
     __syncthreads();
     if (tile == 0) {
@@ -117,8 +108,8 @@ __global__ void __launch_bounds__(kThreads, kQueryBlocks<kWidth>)
         row_lse2[side] = t < length ? lse[stats + t] * kLog2E : 0.0F;
       }
     }
-    stream_in(tile + kStages - 1);
-    const int stage = tile % kStages * kTile * kWidth;
+    stream_in(tile + kStages<kWidth> - 1);
+    const int stage = tile % kStages<kWidth> * kTile * kWidth;
     const std::uint32_t k_base = shared_address(k_tiles + stage);
     float s[8][4];
     float dp[8][4];
@@ -166,7 +157,7 @@ __global__ void __launch_bounds__(kThreads, kQueryBlocks<kWidth>)
 }
 
 template <typename T, int kWidth>
-__global__ void __launch_bounds__(kThreads, kKeyBlocks<kWidth>)
+__global__ void __launch_bounds__(kThreads, kKeyBlocks)
     k_keys(T* dqkv, const T* dout, const T* qkv, const float* lse, const float* delta, int length, int heads,
            int hd, float scale, bool vectors) {
 #ifdef ANDREA_HOPPER_CODE
@@ -174,8 +165,9 @@ __global__ void __launch_bounds__(kThreads, kKeyBlocks<kWidth>)
   T* const k_tile = reinterpret_cast<T*>(memory);
   T* const v_tile = k_tile + kTile * kWidth;
   T* const q_tiles = v_tile + kTile * kWidth;
-  T* const do_tiles = q_tiles + kStages * kTile * kWidth;
-  float* const stat_tiles = reinterpret_cast<float*>(do_tiles + kStages * kTile * kWidth);  // lse, delta
+  T* const do_tiles = q_tiles + kStages<kWidth> * kTile * kWidth;
+  float* const stat_tiles =
+      reinterpret_cast<float*>(do_tiles + kStages<kWidth> * kTile * kWidth);  // lse, delta
   const int first = static_cast<int>(blockIdx.z) * kTile;  // early keys are seen by most queries
   const std::int64_t b = blockIdx.y;
   const std::int64_t h = blockIdx.x;
@@ -195,7 +187,7 @@ __global__ void __launch_bounds__(kThreads, kKeyBlocks<kWidth>)
   const Loader v_loader(q + 2 * d, 3 * d, length, hd, vectors);
   const auto stream_in = [&](int tile) {
     if (tile < end) {
-      const int stage = tile % kStages;
+      const int stage = tile % kStages<kWidth>;
       q_loader.template load<kTile>(q_tiles + stage * kTile * kWidth, tile * kTile);
       do_loader.template load<kTile>(do_tiles + stage * kTile * kWidth, tile * kTile);
       const int at = tile * kTile + static_cast<int>(threadIdx.x) % kTile;
@@ -208,7 +200,7 @@ __global__ void __launch_bounds__(kThreads, kKeyBlocks<kWidth>)
   k_loader.template load<kTile>(k_tile, first);
   v_loader.template load<kTile>(v_tile, first);
 #pragma unroll
-  for (int tile = 0; tile < kStages - 1; ++tile) stream_in(begin + tile);
+  for (int tile = 0; tile < kStages<kWidth> - 1; ++tile) stream_in(begin + tile);
 
   float dk[kWidth / 8][4] = {};
   float dv[kWidth / 8][4] = {};
@@ -216,11 +208,11 @@ __global__ void __launch_bounds__(kThreads, kKeyBlocks<kWidth>)
   const std::uint32_t k_base = shared_address(k_tile);
   const std::uint32_t v_base = shared_address(v_tile);
   for (int tile = begin; tile < end; ++tile) {
-    wait_copies<kStages - 2>();
+    wait_copies<kStages<kWidth> - 2>();
     publish_tiles();
     __syncthreads();
-    stream_in(tile + kStages - 1);
-    const int stage = tile % kStages;
+    stream_in(tile + kStages<kWidth> - 1);
+    const int stage = tile % kStages<kWidth>;
     const std::uint32_t q_base = shared_address(q_tiles + stage * kTile * kWidth);
     const std::uint32_t do_base = shared_address(do_tiles + stage * kTile * kWidth);
     const float* const lses = stat_tiles + stage * 2 * kTile + lane % 4 * 2;
@@ -287,8 +279,8 @@ void launch(T* dqkv, const T* dout, const T* out, const T* qkv, const float* lse
             const AttentionShape& shape, bool vectors, cudaStream_t stream) {
   constexpr int kTileBytes = kTile * kWidth * static_cast<int>(sizeof(T));
   constexpr int kStatBytes = kTile * static_cast<int>(sizeof(float));
-  constexpr int kQueryBytes = (2 + 2 * kStages) * kTileBytes + kStatBytes;
-  constexpr int kKeyBytes = (2 + 2 * kStages) * kTileBytes + 2 * kStages * kStatBytes;
+  constexpr int kQueryBytes = (2 + 2 * kStages<kWidth>)*kTileBytes + kStatBytes;
+  constexpr int kKeyBytes = (2 + 2 * kStages<kWidth>)*kTileBytes + 2 * kStages<kWidth> * kStatBytes;
   ANDREA_CUDA_CHECK(
       cudaFuncSetAttribute(k_queries<T, kWidth>, cudaFuncAttributeMaxDynamicSharedMemorySize, kQueryBytes));
   ANDREA_CUDA_CHECK(

@@ -2,7 +2,7 @@
 // attention_mma_forward.cu for the same on any GPU from sm_80 on.
 // A block is one warpgroup with two tiles of 64 queries of one (sequence, head). For each tile of 64 keys
 // both products Q K^T start at once; the exponentials of one tile of queries are taken while the tensor cores
-// work on the other. Tiles of keys and values come through three shared-memory stages by asynchronous copies,
+// work on the other. Tiles of keys and values come through shared-memory stages by asynchronous copies,
 // up to the diagonal and no further. The blocks with the most work start first. Sums run in tile order:
 // deterministic.
 #include "kernels/cuda/attention_tiles.cuh"
@@ -13,19 +13,14 @@ namespace andrea::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-#ifndef STG
-#define STG 3
-#endif
-constexpr int kStages = STG;  // tiles in flight and in use
-constexpr int kTile = 64;     // queries of a tile, keys of a tile
+// Tiles in flight and in use: wide ones leave room for one block more with two.
+template <int kWidth>
+constexpr int kStages = kWidth == 32 ? 3 : 2;
+constexpr int kTile = 64;  // queries of a tile, keys of a tile
 constexpr int kOwn = 2 * kTile;
 
 template <int kWidth>
-#ifndef FB
-#define FB 2
-#define FB32 3
-#endif
-constexpr int kBlocks = kWidth == 32 ? FB32 : FB;  // a multiprocessor should hold
+constexpr int kBlocks = kWidth == 32 ? 4 : 3;  // a multiprocessor should hold
 
 #ifdef ANDREA_HOPPER_CODE
 /// The running softmax of a tile of queries: a lane has elements of rows g and g + 8.
@@ -76,7 +71,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kWidth>)
   extern __shared__ __align__(1024) unsigned char memory[];
   T* const q_tile = reinterpret_cast<T*>(memory);
   T* const k_tiles = q_tile + kOwn * kWidth;
-  T* const v_tiles = k_tiles + kStages * kTile * kWidth;
+  T* const v_tiles = k_tiles + kStages<kWidth> * kTile * kWidth;
   const int first = (static_cast<int>(gridDim.z) - 1 - static_cast<int>(blockIdx.z)) * kOwn;
   const std::int64_t b = blockIdx.y;
   const std::int64_t h = blockIdx.x;
@@ -92,7 +87,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kWidth>)
   const Loader v_loader(q + 2 * d, 3 * d, length, hd, vectors);
   const auto stream_in = [&](int tile) {
     if (tile < tiles) {
-      const int to = tile % kStages * kTile * kWidth;
+      const int to = tile % kStages<kWidth> * kTile * kWidth;
       k_loader.template load<kTile>(k_tiles + to, tile * kTile);
       v_loader.template load<kTile>(v_tiles + to, tile * kTile);
     }
@@ -100,7 +95,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kWidth>)
   };
   q_loader.template load<kOwn>(q_tile, first);
 #pragma unroll
-  for (int tile = 0; tile < kStages - 1; ++tile) stream_in(tile);
+  for (int tile = 0; tile < kStages<kWidth> - 1; ++tile) stream_in(tile);
 
   QueryTile<kWidth> own[2];
   const std::uint32_t q_base = shared_address(q_tile);
@@ -114,11 +109,11 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kWidth>)
   };
 
   for (int tile = 0; tile < tiles; ++tile) {
-    wait_copies<kStages - 2>();
+    wait_copies<kStages<kWidth> - 2>();
     publish_tiles();
     __syncthreads();
-    stream_in(tile + kStages - 1);
-    const int stage = tile % kStages * kTile * kWidth;
+    stream_in(tile + kStages<kWidth> - 1);
+    const int stage = tile % kStages<kWidth> * kTile * kWidth;
     const std::uint32_t k_base = shared_address(k_tiles + stage);
     const std::uint32_t v_base = shared_address(v_tiles + stage);
     const int key = tile * kTile + lane % 4 * 2;  // of s[0][0]
@@ -175,7 +170,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kWidth>)
 template <typename T, int kWidth>
 void launch(T* out, float* lse, const T* qkv, const AttentionShape& shape, bool vectors,
             cudaStream_t stream) {
-  constexpr int kBytes = (kOwn + 2 * kStages * kTile) * kWidth * static_cast<int>(sizeof(T));
+  constexpr int kBytes = (kOwn + 2 * kStages<kWidth> * kTile) * kWidth * static_cast<int>(sizeof(T));
   ANDREA_CUDA_CHECK(
       cudaFuncSetAttribute(k_forward<T, kWidth>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
   const dim3 grid(static_cast<unsigned>(shape.H), static_cast<unsigned>(shape.B), blocks_for(shape.T, kOwn));
