@@ -28,6 +28,9 @@ GROUPS = {
 
 # Single commands of other rooms: module, function, and the line that --help shows.
 COMMANDS = {
+    "dashboard": ("andrea.dashboard.commands", "dashboard", "Watch runs in a browser."),
+    "plot": ("andrea.dashboard.commands", "plot", "Draw the curves of runs into a PNG, SVG or PDF."),
+    "watch": ("andrea.dashboard.commands", "watch", "Watch a run in the terminal."),
     "proxy": ("andrea.curriculum.commands", "proxy", "Serve the curriculum to `microgpt_train --proxy`."),
     "polish": ("andrea.curriculum.commands", "polish", "Take a run up again under new caps and floors."),
 }

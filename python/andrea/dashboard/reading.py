@@ -284,6 +284,17 @@ class RunReader:
             digits = 7 if axis == "time" else 0
             return {"x": [_short(v, digits) for v in x.tolist()], "y": [_figure(v) for v in y.tolist()]}
 
+    def events_on(self, axis: str, after: int, most: int) -> dict[str, Any]:
+        """Return the events from index `after` on, the newest `most` of them, each with its `x` on the axis."""
+        with self.lock:
+            first = max(after, len(self.log.events) - most)
+            events = self.log.events[first:]
+            x = self.axis_of(np.array([event["step"] for event in events], dtype=np.float64), axis)
+            return {
+                "first": first,
+                "events": [{**event, "x": at} for event, at in zip(events, x.tolist(), strict=True)],
+            }
+
     def whole_series(self, name: str, smooth: float | None = None) -> tuple[npt.NDArray[Any], Floats]:
         """Return steps and values of a curve at full resolution. Raises KeyError."""
         if name == "loss":

@@ -179,6 +179,14 @@ class RowsLog:
                     values[name][k] = value
         return {"sources": self.names, "step": [d.step for d in shown], key: list(values.values())}
 
+    def dice(self, low: float, high: float, most: int) -> list[dict[str, Any]]:
+        """Return step, length, dice, roll and focus of the decisions in [low, high], the last `most` of them."""
+        shown = [d for d in self.decisions if d.dice and low <= d.step + d.steps and d.step <= high]
+        return [
+            {"step": d.step, "steps": d.steps, "dice": d.dice, "roll": d.roll, "focus": d.focus}
+            for d in shown[-most:]
+        ]
+
     def table(self) -> list[dict[str, Any]]:
         """Return one row a source: its last decision, what was drawn under it, losses, documents."""
         if not self.decisions and not self.names:
@@ -209,6 +217,9 @@ class RowsLog:
                     column = last.arms.get(key, [])
                     if place < len(column) and _plain(column[place]):
                         row[key] = column[place]
+                total = sum(x for x in last.arms.get("relative", []) if _plain(x))
+                if "floor" in row and total > 0:
+                    row["floor_share"] = row["floor"] / total
             table.append(row)
         return table
 
