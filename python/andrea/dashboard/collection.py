@@ -46,6 +46,11 @@ class Collection:
                 if reader.id not in self.runs:
                     self.runs = {**self.runs, reader.id: reader}  # readers of the old one go on undisturbed
 
+    def has_runs(self) -> bool:
+        """Return whether any run is there now."""
+        self.search()
+        return bool(self.runs)
+
     def load_all(self) -> list[RunReader]:
         """Read everything now, in this thread; returns the runs."""
         self.search()

@@ -75,12 +75,12 @@ class EventLog:
         if self._in_force is None or self._in_force[0] != key:
             mask = np.ones(self.steps.length, dtype=np.bool_)
             limit = np.inf
-            ends = [begin for begin, _ in self._attempts[1:]] + [self.steps.length]
+            ends = [*(begin for begin, _ in self._attempts), self.steps.length][1:]
             step = self.steps["step"]
             for (begin, first), end in zip(reversed(self._attempts), reversed(ends), strict=True):
                 mask[begin:end] = step[begin:end] < limit
                 limit = min(limit, first)
-            if self._attempts and mask.all():
+            if mask.all():
                 parts = {name: self.steps[name] for name in NAMES}, {name: np.empty(0) for name in NAMES}
             else:
                 parts = (

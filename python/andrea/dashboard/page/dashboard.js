@@ -92,9 +92,9 @@
       h("dl", { class: "figures" },
         figure("step", whole(run.step) + (run.steps ? " / " + whole(run.steps) : "")), figure("loss", number(run.loss)),
         figure("perplexity", run.smma === null ? "–" : brief(Math.exp(run.smma)), "exp of the smoothed loss"),
-        figure("bits per byte", number(run.bits_per_byte, 3), "held-out text, mean over sources"),
-        figure("tokens/s", whole(run.tokens_per_second)), figure(run.state === "running" ? "left" : "learning rate", run.state === "running" ? duration(run.seconds_left) : brief(run.lr)),
-        figure("gradient norm", brief(run.grad_norm)), figure("skipped", whole(run.skipped))),
+        figure("bits/byte", number(run.bits_per_byte, 3), "held-out text, mean over sources"),
+        figure("tokens/s", whole(run.tokens_per_second)), figure(run.state === "running" ? "left" : "LR", run.state === "running" ? duration(run.seconds_left) : brief(run.lr)),
+        figure("grad norm", brief(run.grad_norm)), figure("skipped", whole(run.skipped))),
       why ? h("p", { class: "why bad" }, why) : null);
   }
 
