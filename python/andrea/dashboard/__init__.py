@@ -1,1 +1,1 @@
-"""Looking at runs: the live dashboard, plots for papers, and a terminal view. Reads runs, never writes there."""
+"""Looking at runs: the live dashboard, plots, a terminal view. Reads runs, never writes there."""

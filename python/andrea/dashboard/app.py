@@ -79,7 +79,9 @@ class Guard:
 
 def _is_local(host: str) -> bool:
     try:
-        return is_loopback(parse_host_port(host)[0] if host.rpartition(":")[2].isdigit() else host.strip("[]"))
+        return is_loopback(
+            parse_host_port(host)[0] if host.rpartition(":")[2].isdigit() else host.strip("[]")
+        )
     except ConfigError:
         return False
 
@@ -98,7 +100,11 @@ class Answers:
 
     async def asset(self, request: Request) -> Response:
         """Answer with one of the page's own files."""
-        kinds = {"dashboard.css": "text/css", "dashboard.js": "text/javascript", "charts.js": "text/javascript"}
+        kinds = {
+            "dashboard.css": "text/css",
+            "dashboard.js": "text/javascript",
+            "charts.js": "text/javascript",
+        }
         name = request.path_params["name"]
         if name == "plotly.js":
             # It does not change while its address does not: the page asks for it with a version.
@@ -269,7 +275,11 @@ def csv_of(reader: RunReader) -> Iterator[str]:
     for begin in range(0, len(steps), CSV_ROWS):
         block = []
         for i in range(begin, min(begin + CSV_ROWS, len(steps))):
-            cells = [losses[i], smooth[i], *(column[place[i]] if place[i] >= 0 else np.nan for column in more)]
+            cells = [
+                losses[i],
+                smooth[i],
+                *(column[place[i]] if place[i] >= 0 else np.nan for column in more),
+            ]
             block.append(f"{steps[i]}," + ",".join("" if x != x else f"{x:.10g}" for x in cells))
         yield "\n".join(block) + "\n"
 

@@ -17,7 +17,7 @@ SEARCH_SECONDS = 1.0
 
 
 class Collection:
-    """Follows every run in the given folders, in one thread. A folder may be a run, hold runs, or come later."""
+    """Follows every run in the given folders, in one thread. A folder may be a run, or hold runs."""
 
     def __init__(self, places: Sequence[Path]) -> None:
         """Prepare; nothing is read before `start`, `load_all` or `search`."""

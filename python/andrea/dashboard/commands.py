@@ -38,7 +38,8 @@ def plot(
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="A .png, .svg or .pdf.")],
     log_steps: Annotated[bool, typer.Option("--log-steps", help="Logarithmic axis of steps.")] = False,
     smooth: Annotated[
-        int | None, typer.Option("--smooth", min=1, max=10**9, help="Steps of the SMMA.", show_default="the run's")
+        int | None,
+        typer.Option("--smooth", min=1, max=10**9, help="Steps of the SMMA.", show_default="the run's"),
     ] = None,
     width: Annotated[float, typer.Option("--width", min=2.0, max=40.0, help="Inches.")] = 8.0,
 ) -> None:

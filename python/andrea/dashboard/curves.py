@@ -1,4 +1,4 @@
-"""Number lists from lines of JSON arrays, fast; and the two things done with a long curve: smooth, thin out."""
+"""Numbers from lines of JSON arrays, fast; and what is done with a long curve: smooth it, thin it out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SPACES = bytes.maketrans(b",[]\n\r", b"     ")
 
 
 def parse_rows(lines: bytes, width: int) -> Floats:
-    """Return `[n, width]` numbers of lines such as `[1, 2.5],`; null is NaN. Lines that are not so are left out."""
+    """Return `[n, width]` numbers of lines such as `[1, 2.5],`; null is NaN. Other lines are left out."""
     rows = _parse_quickly(lines, width)
     return rows if rows is not None else _parse_slowly(lines, width)
 

@@ -145,5 +145,3 @@ def _is_event(value: Any) -> bool:
             for key in ("step", "time")
         )
     )
-
-

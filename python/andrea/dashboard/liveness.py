@@ -52,7 +52,7 @@ def _writer(directory: Path) -> tuple[int | None, float]:
 
 
 def _alive(pid: int, since: float) -> bool:
-    """Return whether the process that took the lock at `since` is there; a later one of its number is not it."""
+    """Return whether the process that took the lock at `since` is there; a later one is not it."""
     import psutil  # type: ignore[import-untyped,unused-ignore]
 
     try:

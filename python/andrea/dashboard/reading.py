@@ -59,11 +59,11 @@ class RunReader:
     def poll(self, everything: bool = True) -> bool:
         """Take in what is new, one block a file; returns whether anything changed.
 
-        Losses come first: with `everything` false only they are read, so that the main curve is there at once.
+        With `everything` false only losses are read, so that the main curve is there at once.
         """
         changed, waiting = False, False
         for kind, file in self._files.items():
-            if kind == "rows" and not everything:
+            if kind != "loss" and not everything:
                 break
             tail = file.poll()
             with self.lock:
@@ -75,7 +75,7 @@ class RunReader:
                     changed = waiting = True
         state = self.state
         with self.lock:
-            if changed or state != self._state or (self.loading and not waiting):
+            if changed or state != self._state or (everything and self.loading and not waiting):
                 self.version += 1
                 changed = True
             self._state = state
@@ -92,7 +92,7 @@ class RunReader:
         if kind == "loss":
             rows = parse_rows(lines, 2)
             rows = rows[np.isfinite(rows[:, 0])]
-            self.losses.append(step=rows[:, 0], loss=rows[:, 1])
+            self.losses.append(step=rows[:, 0], loss=rows[:, 1].astype(np.float32))
         elif kind == "events":
             self.log.take(lines)
         elif kind == "rows":
@@ -122,7 +122,7 @@ class RunReader:
 
     @property
     def config(self) -> dict[str, Any]:
-        """Return the effective experiment: from the event log, else from a state file; {} if there is neither."""
+        """Return the effective experiment, from the event log or a state file; {} if there is neither."""
         start = self.log.start
         if start is not None and isinstance(start.get("config"), dict):
             config: dict[str, Any] = start["config"]
@@ -148,7 +148,7 @@ class RunReader:
         return float(value) if isinstance(value, (int, float)) and value >= 1 else DEFAULT_SMMA
 
     def smoothed(self, n: float | None = None) -> Floats:
-        """Return the SMMA of the losses over `n` steps (the experiment's if None); new losses are added on."""
+        """Return the SMMA of the losses over `n` steps (the experiment's if None)."""
         with self.lock:
             n = float(n or self.smma_steps)
             if n not in self._smooth:
@@ -227,14 +227,14 @@ class RunReader:
             }
 
     def axis_of(self, steps: npt.NDArray[Any], axis: str) -> Floats:
-        """Return where `steps` lie on the axis: steps, hours of training (pauses between attempts left out), tokens."""
+        """Return where `steps` lie on the axis: steps, tokens, or hours of training without pauses."""
         if axis == "tokens":
             return np.asarray(steps * self.log.tokens_per_step(), dtype=np.float64)
         if axis == "time":
             known, hours = self._hours()
             if known.size == 0:
                 return np.full(len(steps), np.nan)
-            return np.interp(steps, known, hours)
+            return np.asarray(np.interp(steps, known, hours), dtype=np.float64)
         return np.asarray(steps, dtype=np.float64)
 
     def _hours(self) -> tuple[Floats, Floats]:
@@ -285,7 +285,7 @@ class RunReader:
             return {"x": [_short(v, digits) for v in x.tolist()], "y": [_figure(v) for v in y.tolist()]}
 
     def events_on(self, axis: str, after: int, most: int) -> dict[str, Any]:
-        """Return the events from index `after` on, the newest `most` of them, each with its `x` on the axis."""
+        """Return the newest `most` events from index `after` on, each with its `x` on the axis."""
         with self.lock:
             first = max(after, len(self.log.events) - most)
             events = self.log.events[first:]

@@ -58,9 +58,9 @@ class RowsLog:
             found: list[_Line] = self._decoder.decode_lines(lines)
         except msgspec.DecodeError:
             found = []
-            for line in lines.split(b"\n"):
+            for text in lines.split(b"\n"):
                 try:
-                    found.append(self._decoder.decode(line))
+                    found.append(self._decoder.decode(text))
                 except msgspec.DecodeError:
                     continue
         for line in found:
@@ -71,7 +71,7 @@ class RowsLog:
         rows = [line for line in found if line.source is not None and line.step is not None]
         if rows:
             self.rows.append(
-                step=[line.step for line in rows],
+                step=[line.step or 0 for line in rows],
                 source=[self._number(line.source) for line in rows],
                 documents=[line.documents for line in rows],
                 loss=[np.nan if line.loss is None else line.loss for line in rows],
@@ -105,7 +105,7 @@ class RowsLog:
         """Return, for at most `buckets` equal pieces of the steps [low, high], figures by source.
 
         `step` holds the middle of each piece; `loss` the mean of its rows (null: none), `drawn` their share,
-        `weight` the share the curriculum asked for, `focus` the share of steps in focus; each `[sources][pieces]`.
+        `weight` the share asked for, `focus` the share of steps in focus; each `[sources][pieces]`.
         """
         every = self.rows["step"]
         begin, end = np.searchsorted(every, low, side="left"), np.searchsorted(every, high, side="right")
@@ -140,7 +140,7 @@ class RowsLog:
     def _asked_for(
         self, first: npt.NDArray[np.int64], last: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """Return weight and focus `[sources][pieces]`: means over the phases, by the steps of each in a piece."""
+        """Return weight and focus `[sources][pieces]`: means over the phases in a piece, by their steps."""
         weight = np.full((len(self.names), first.size), np.nan)
         focus = np.full((len(self.names), first.size), np.nan)
         if not self.decisions:
@@ -180,7 +180,7 @@ class RowsLog:
         return {"sources": self.names, "step": [d.step for d in shown], key: list(values.values())}
 
     def dice(self, low: float, high: float, most: int) -> list[dict[str, Any]]:
-        """Return step, length, dice, roll and focus of the decisions in [low, high], the last `most` of them."""
+        """Return step, length, dice, roll and focus of the last `most` decisions in [low, high]."""
         shown = [d for d in self.decisions if d.dice and low <= d.step + d.steps and d.step <= high]
         return [
             {"step": d.step, "steps": d.steps, "dice": d.dice, "roll": d.roll, "focus": d.focus}

@@ -36,7 +36,9 @@ def bind(host: str, port: int, tries: int = PORTS_TRIED) -> socket.socket:
             continue
         return server
     reason = last.strerror if last else "no port"
-    raise IoError(f"cannot listen on {host}:{port} or the {tries - 1} ports after it: {reason}; choose --port")
+    raise IoError(
+        f"cannot listen on {host}:{port} or the {tries - 1} ports after it: {reason}; choose --port"
+    )
 
 
 def serve(
@@ -55,9 +57,7 @@ def serve(
 
         from andrea.dashboard.app import Answers, make_app
     except ImportError as wrong:
-        raise ConfigError(
-            f"the dashboard needs {wrong.name}: pip install 'andrea-lm[dashboard]'"
-        ) from wrong
+        raise ConfigError(f"the dashboard needs {wrong.name}: pip install 'andrea-lm[dashboard]'") from wrong
     from andrea._core import VERSION
     from andrea.curriculum.addresses import is_loopback
     from andrea.dashboard.plotly_bundle import plotly_js
@@ -121,7 +121,7 @@ def _wait_for_end(pid: int, stop: Callable[[], None]) -> None:
 
 @contextlib.contextmanager
 def dashboard_beside(out: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Run a dashboard on `out` in a process of its own while inside; it does not outlive this process for long.
+    """Run a dashboard on `out` in a process of its own while inside; it does not outlive this one for long.
 
     It is started in a session of its own, so a Ctrl-C that stops training does not reach it first. Whatever
     becomes of it, the training does not notice.
@@ -149,9 +149,7 @@ def dashboard_beside(out: Path, say: Callable[[str], None]) -> Iterator[None]:
 def _main() -> None:
     import os
 
-    serve(
-        [Path(sys.argv[1])], announce=lambda line: print(line, flush=True), end_with=os.getppid()
-    )
+    serve([Path(sys.argv[1])], announce=lambda line: print(line, flush=True), end_with=os.getppid())
 
 
 if __name__ == "__main__":

@@ -32,17 +32,20 @@ def write_static_page(places: Sequence[Path], out: Path) -> int:
         *((PAGE / name).read_text(encoding="utf-8") for name in ("charts.js", "dashboard.js")),
     ]
     scripts = [text.replace("</script", "<\\/script") for text in scripts]
-    data = {"time": time.time(), "order": [run.id for run in runs], "runs": {run.id: _whole(run) for run in runs}}
+    data = {
+        "time": time.time(),
+        "order": [run.id for run in runs],
+        "runs": {run.id: _whole(run) for run in runs},
+    }
     # In a script element only "<" can end the data; as an escape it means the same to JSON.
     text = msgspec.json.encode(data).decode().replace("<", "\\u003c")
     hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
-    policy = (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'"
-    )
+    policy = f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:"
+    meta = f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<meta charset'
     head, rest = page.split('<link rel="stylesheet"', 1)
     body = rest.split("</head>", 1)[1]
     content = [
-        head.replace("<meta charset", f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<meta charset', 1),
+        head.replace("<meta charset", meta, 1),
         f"<style>{style}</style>\n</head>",
         body.replace("</body>", ""),
         f'<script type="application/json" id="data">{text}</script>\n',

@@ -19,15 +19,25 @@ from andrea.train.display import curve, duration, perplexity
 
 SECONDS = 0.5
 ENDED = ("finished", "stopped", "gate", "failed", "dead")
-COLOURS = {"running": "green", "finished": "cyan", "dead": "bold red", "failed": "bold red", "gate": "bold red"}
+COLOURS = {
+    "running": "green",
+    "finished": "cyan",
+    "dead": "bold red",
+    "failed": "bold red",
+    "gate": "bold red",
+}
 
 
 def watch_run(place: Path, once: bool = False) -> None:
-    """Show `place` until Ctrl-C or the end of its run. Raises ConfigError if no run, or more than one, is there."""
+    """Show `place` until Ctrl-C or the end of its run. Raises ConfigError if there is not one run."""
     runs = Collection([place])
     runs.search()
     if len(runs.runs) != 1:
-        what = "no run" if not runs.runs else "several runs: " + ", ".join(r.run.name for r in runs.runs.values())
+        what = (
+            "no run"
+            if not runs.runs
+            else "several runs: " + ", ".join(r.run.name for r in runs.runs.values())
+        )
         raise ConfigError(f"{place} holds {what}; give the directory of one run")
     reader = next(iter(runs.runs.values()))
     while reader.loading:
@@ -54,8 +64,14 @@ def view(reader: RunReader) -> Group:
     now = reader.summary()
     head = Table.grid(padding=(0, 1))
     steps = f"{now['step']:,}" + (f"/{now['steps']:,}" if now["steps"] else "")
-    cells: list[Any] = [Text(_safe(now["name"]), style="bold"), Text(now["state"], style=COLOURS.get(now["state"], ""))]
-    cells += [Text(f"step {steps}"), ProgressBar(total=max(now["steps"] or 1, 1), completed=now["step"], width=30)]
+    cells: list[Any] = [
+        Text(_safe(now["name"]), style="bold"),
+        Text(now["state"], style=COLOURS.get(now["state"], "")),
+    ]
+    cells += [
+        Text(f"step {steps}"),
+        ProgressBar(total=max(now["steps"] or 1, 1), completed=now["step"], width=30),
+    ]
     if now["state"] == "running":
         left = now["seconds_left"]
         cells.append(Text(f"left {duration(-1.0 if left is None else left)}"))
@@ -64,7 +80,9 @@ def view(reader: RunReader) -> Group:
     head.add_row(*cells)
     parts: list[Any] = [head]
     if now["smma"] is not None:
-        text = f"loss {_figure(now['loss'])}   smma {now['smma']:.4f}   perplexity {perplexity(now['smma']):.4g}"
+        text = (
+            f"loss {_figure(now['loss'])}   smma {now['smma']:.4f}   perplexity {perplexity(now['smma']):.4g}"
+        )
         if now["levels"]["nothing"]:
             text += f"   (ln V = {now['levels']['nothing']:.3f})"
         for name, key in (("lr", "lr"), ("norm", "grad_norm"), ("bits/byte", "bits_per_byte")):
@@ -86,7 +104,10 @@ def view(reader: RunReader) -> Group:
     if shown:
         parts.append(Text(""))
     parts += [
-        Text(f"{time.strftime('%H:%M:%S', time.localtime(e['time']))}  step {e['step']:,}  {_safe(e['message'])}")
+        Text(
+            time.strftime("%H:%M:%S", time.localtime(e["time"]))
+            + f"  step {e['step']:,}  {_safe(e['message'])}"
+        )
         for e in shown
     ]
     return Group(*parts)
@@ -94,7 +115,14 @@ def view(reader: RunReader) -> Group:
 
 def _sources(reader: RunReader) -> Table:
     table = Table(box=None, pad_edge=False)
-    columns = (("loss", ".4f"), ("drawn", ".1%"), ("weight", ".1%"), ("mean_reward", ".1f"), ("epochs", ".2f"), ("coverage", ".1%"))
+    columns = (
+        ("loss", ".4f"),
+        ("drawn", ".1%"),
+        ("weight", ".1%"),
+        ("mean_reward", ".1f"),
+        ("epochs", ".2f"),
+        ("coverage", ".1%"),
+    )
     rows = reader.rows.table()
     used = [(key, form) for key, form in columns if any(row.get(key) is not None for row in rows)]
     table.add_column("source")

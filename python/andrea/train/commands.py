@@ -6,6 +6,7 @@ inside the function that needs it, so that `andrea --help` stays quick.
 
 from __future__ import annotations
 
+import contextlib
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -71,7 +72,8 @@ def train(
     out: Annotated[Path, typer.Option("--out", metavar="RUN", help="The run directory.")],
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest good checkpoint.")] = False,
     steps: Annotated[
-        int | None, typer.Option("--steps", min=1, max=LARGEST, help="End this process after step N of the run.")
+        int | None,
+        typer.Option("--steps", min=1, max=LARGEST, help="End this process after step N of the run."),
     ] = None,
     device: DeviceOption = Device.auto,
     precision: PrecisionOption = None,
@@ -95,6 +97,9 @@ def train(
         bool, typer.Option("--past-gate", help="Resume a run that the coherence gate stopped.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Warnings and errors only.")] = False,
+    dashboard: Annotated[
+        bool, typer.Option("--dashboard", help="Serve a dashboard of this run while it trains.")
+    ] = False,
 ) -> None:
     """Train the model of an experiment.
 
@@ -123,7 +128,12 @@ def train(
         past_gate=past_gate,
     )
     display = make_display(settings_of(experiment)["model"]["vocab_size"], quiet)
-    with SignalHandlers():
+    beside: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    if dashboard:
+        from andrea.dashboard.server import dashboard_beside
+
+        beside = dashboard_beside(out, display.say)
+    with beside, SignalHandlers():
         code = run(experiment, out, options, display)
     raise typer.Exit(code)
 
@@ -187,7 +197,8 @@ def init(
     more: Annotated[list[Path] | None, typer.Argument(metavar="[FILES]", help="More of them.")] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where all of it goes.")] = None,
     segments: Annotated[
-        int | None, typer.Option("--segments", min=1, max=LARGEST, help="N of the tokenizer, instead of the size's.")
+        int | None,
+        typer.Option("--segments", min=1, max=LARGEST, help="N of the tokenizer, instead of the size's."),
     ] = None,
     holdout: Annotated[float, typer.Option(help="Share of documents kept for evaluation.")] = 0.01,
 ) -> None:
