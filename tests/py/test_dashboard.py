@@ -278,7 +278,7 @@ def test_a_static_page_holds_everything_and_nothing_of_a_run_is_markup(trained: 
     evil.mkdir(parents=True)
     (evil / "x.loss.json").write_text("[\n[0, 5.0]\n]")
     out = tmp_path / "out.html"
-    assert cli("dashboard", trained, tmp_path, evil, "--static", out).returncode == 0
+    assert cli("dashboard", trained, evil, "--static", out).returncode == 0
     page = out.read_text(encoding="utf-8")
     assert "<script>alert(1)" not in page
     assert "script-src 'sha256-" in page
