@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from test_dashboard import Served
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -55,7 +56,11 @@ def points(page: Any, chart: str = "loss") -> int:
 
 
 def wait(page: Any, condition: str, seconds: float = 15) -> None:
-    page.wait_for_function(condition, timeout=1000 * seconds, polling=50)
+    # Not wait_for_function: it evaluates a string within the page, which the page's policy forbids.
+    end = time.monotonic() + seconds
+    while not page.evaluate(condition):
+        assert time.monotonic() < end, condition
+        page.wait_for_timeout(20)
 
 
 def test_two_runs_live_again_after_a_restart_dark_and_harmless(browser: Any, tmp_path: Path) -> None:
@@ -113,7 +118,7 @@ def test_two_runs_live_again_after_a_restart_dark_and_harmless(browser: Any, tmp
 
 
 def test_a_million_steps(browser: Any, tmp_path: Path) -> None:
-    """1,000,000 lines of losses: the page is usable within a second of its request, and zooms to single steps."""
+    """1,000,000 lines of losses: the curve is drawn soon, thinned, and zooms to single steps."""
     write_run(tmp_path / "long", "long", 1_000_000)
     server = Served(tmp_path)
     warm = browser.new_page()
@@ -130,10 +135,8 @@ def test_a_million_steps(browser: Any, tmp_path: Path) -> None:
         begun = time.monotonic()
         for _ in range(18):
             page.keyboard.press("+")
-        wait(
-            page,
-            "(() => { const x = document.getElementById('chart-loss').data[0].x; return x[1] - x[0] === 1; })()",
-        )
+        x = "document.getElementById('chart-loss').data[0].x"
+        wait(page, f"{x}[1] - {x}[0] === 1")
         assert wrong == []
         page.close()
     finally:

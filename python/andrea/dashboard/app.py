@@ -236,9 +236,8 @@ class Answers:
                     continue
                 changed.clear()
                 now, dirty = dirty, set()
-                for name in now:
-                    reader = self.runs.runs.get(name)
-                    if reader is not None:
+                for name, reader in self.runs.runs.items():
+                    if name in now:
                         text = msgspec.json.encode(await run_in_threadpool(reader.summary))
                         yield b"event: run\ndata: " + text + b"\n\n"
                 await asyncio.sleep(0.1)  # a run that logs without a pause makes ten messages a second

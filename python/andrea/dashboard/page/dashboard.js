@@ -49,7 +49,7 @@
   }
   const number = (x, digits = 4) => x === null || x === undefined || !isFinite(x) ? "–" : Number(x).toFixed(digits);
   const whole = (x) => x === null || x === undefined || !isFinite(x) ? "–" : Math.round(x).toLocaleString("en");
-  const brief = (x) => x === null || x === undefined || !isFinite(x) ? "–" : Number(x).toPrecision(3).replace(/\.?0+e/, "e");
+  const brief = (x) => x === null || x === undefined || !isFinite(x) ? "–" : (x !== 0 && Math.abs(x) < 0.001 ? Number(x).toExponential(1) : Number(x).toPrecision(3)).replace(/\.?0+e/, "e");
   const percent = (x) => x === null || x === undefined || !isFinite(x) ? "–" : (100 * x).toFixed(1) + " %";
   const bytes = (x) => x >= 2 ** 30 ? (x / 2 ** 30).toFixed(1) + " GiB" : (x / 2 ** 20).toFixed(0) + " MiB";
   function duration(s) {
@@ -189,11 +189,11 @@
       }
     }
     const lanes = Math.max(1, ids.length), low = 0.05 + 0.035 * lanes;
-    Charts.draw("loss", traces, options({ logY: state.logY, shapes, annotations, xTitle: AXES[state.axis].title, yaxis: { domain: [low + 0.04, 1], title: { text: "nats a token", font: { size: 11.5, color: Charts.css("--soft") }, standoff: 8 } },
+    Charts.draw("loss", traces, options({ logY: state.logY, shapes, annotations, yaxis: { domain: [low + 0.04, 1], title: { text: "nats a token", font: { size: 11.5, color: Charts.css("--soft") }, standoff: 8 } },
       more: () => ({ yaxis2: { domain: [0, low], range: [-lanes + 0.4, 0.6], fixedrange: true, showgrid: false, zeroline: false, showticklabels: false } }) }), zoom);
     $("marks").replaceChildren(...[...kinds].map((kind) => h("li", {}, { checkpoint: "●", resume: "▶", signal: "◆", skip: "×", warning: "▲", gate: "■", polish: "★", end: "|", error: "✕" }[kind] + " " + MARKS[kind][3])));
     const smooth = ids.length ? state.smooth || state.runs.get(ids[0]).smma_steps : null;
-    $("loss-note").textContent = smooth ? `smoothed over ${whole(smooth)} steps` + (ids.some((id) => state.runs.get(id).replaced) && !state.replaced ? "; a resume made some steps again" : "") : "";
+    $("loss-note").textContent = smooth ? `by ${AXES[state.axis].title}, smoothed over ${whole(smooth)} steps` + (ids.some((id) => state.runs.get(id).replaced) && !state.replaced ? "; a resume made some steps again" : "") : "";
   }
 
   async function drawSteps() {
