@@ -31,6 +31,9 @@ COMMANDS = {
     "chat": ("andrea.generate.commands", "chat", "Talk with a model that was trained on turns."),
     "eval": ("andrea.evaluate.commands", "evaluate", "Loss, perplexity and bits per byte on packed text."),
     "judge": ("andrea.evaluate.commands", "judge", "Have samples scored by a model behind a chat endpoint."),
+    "dashboard": ("andrea.dashboard.commands", "dashboard", "Watch runs in a browser."),
+    "plot": ("andrea.dashboard.commands", "plot", "Draw the curves of runs into a PNG, SVG or PDF."),
+    "watch": ("andrea.dashboard.commands", "watch", "Watch a run in the terminal."),
     "proxy": ("andrea.curriculum.commands", "proxy", "Serve the curriculum to `microgpt_train --proxy`."),
     "polish": ("andrea.curriculum.commands", "polish", "Take a run up again under new caps and floors."),
 }

@@ -150,6 +150,22 @@ bool Trainer::Impl::take_up() {
 // ---- the loop
 
 ExitCode Trainer::Impl::run() {
+  const auto last_line = [this](ExitCode code, const std::string& reason) {
+    events_.event("end", engine_.steps_done(), reason, ",\"code\":" + std::to_string(static_cast<int>(code)));
+  };
+  try {
+    const ExitCode code = train();
+    last_line(code, code == ExitCode::kFinished       ? "finished"
+                    : code == ExitCode::kStoppedEarly ? "stopped and saved"
+                                                      : "stopped by the coherence gate");
+    return code;
+  } catch (const std::exception& error) {
+    last_line(ExitCode::kInternal, error.what());
+    throw;
+  }
+}
+
+ExitCode Trainer::Impl::train() {
   end_ = experiment_.train.steps;
   if (options_.steps >= 0) end_ = std::min(end_, options_.steps);
   open_data();
@@ -164,6 +180,7 @@ ExitCode Trainer::Impl::run() {
   ids_.resize(static_cast<std::size_t>(engine_.rows_per_step() * (engine_.shape().context + 1)));
   start_ = last_checkpoint_ = last_flush_ = Clock::now();
   first_step_ = engine_.steps_done();
+  events_.event("start", first_step_, "training begins", start_details(engine_, device_, end_));
 
   if (state_.edge_pending) {
     state_.edge_pending = false;
@@ -220,6 +237,7 @@ void Trainer::Impl::finish_step() {
   account(report);
   if (seconds_since(last_flush_) > 0.5) {
     // A disk that is full now may have room later: what could not be written is kept and tried again.
+    events_.flush();
     const std::string error = log_->flush();
     if (!error.empty() && error != last_log_error_)
       emit("warning", report.step + 1, "history not written, will be tried again: " + error);
@@ -246,6 +264,7 @@ void Trainer::Impl::say_gemm(std::int64_t step) {
 
 void Trainer::Impl::account(StepReport report) {
   log_->loss(report.step, report.loss, report.applied);
+  events_.step(report);
   for (; !phase_lines_.empty() && phase_lines_.front().first <= report.step; phase_lines_.pop_front())
     log_->line(phase_lines_.front().second);
   for (Row& row : report.rows) {

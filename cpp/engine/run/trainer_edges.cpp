@@ -95,6 +95,7 @@ bool Trainer::Impl::sample(std::int64_t step) {
     events.push_back({"sample", step, shown, verdict});
   }
   for (const std::string& line : lines) log_->sample(line);
+  events_.event("sample", step, std::to_string(lines.size()) + (lines.size() == 1 ? " sample" : " samples"));
   for (const Event& event : events)
     if (hooks_.on_event) hooks_.on_event(event);
 

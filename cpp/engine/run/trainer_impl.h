@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/run/checkpoint_writer.h"
+#include "engine/run/event_log.h"
 #include "engine/run/phases.h"
 #include "engine/run/run_log.h"
 #include "engine/run/trainer.h"
@@ -27,12 +28,15 @@ class Trainer::Impl {
         codec_(codec),
         hooks_(std::move(hooks)),
         directory_(options_.out, experiment_.name, options_.resume),
+        events_(directory_.file(".events.jsonl")),
         device_(engine.device_info()),
         writer_(engine_, directory_, experiment_) {}
 
-  ExitCode run();
+  ExitCode run();  // train(), and the last line of the event log
 
  private:
+  ExitCode train();
+
   // Before the first step.
   void open_data();
   void warn_without_gate();
@@ -59,6 +63,8 @@ class Trainer::Impl {
   bool stop_asked();
   void emit(const char* kind, std::int64_t step, const std::string& message,
             const std::string& json = "null") {
+    // Phases stand in rows.jsonl with their reasons, texts in samples.json.
+    if (std::string(kind) != "phase") events_.event(kind, step, message);
     if (hooks_.on_event) hooks_.on_event({kind, step, message, json});
   }
 
@@ -68,6 +74,7 @@ class Trainer::Impl {
   const TextCodec* codec_;
   TrainerHooks hooks_;
   RunDirectory directory_;
+  EventLog events_;
   std::unique_ptr<RunLog> log_;
   std::unique_ptr<Phases> phases_;
   std::vector<std::optional<BtokFile>> eval_files_;

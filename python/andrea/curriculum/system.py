@@ -44,15 +44,25 @@ def _gpus() -> list[dict[str, Any]] | str:
 
 
 def _gpu(nvml: Any, index: int) -> dict[str, Any]:
+    """Return the figures of one GPU; null for what this card does not tell."""
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
-    memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-    use = nvml.nvmlDeviceGetUtilizationRates(handle)
-    name = nvml.nvmlDeviceGetName(handle)
+
+    def ask(question: str, *more: Any) -> Any:
+        try:
+            return getattr(nvml, question)(handle, *more)
+        except nvml.NVMLError:
+            return None
+
+    name, memory = ask("nvmlDeviceGetName"), ask("nvmlDeviceGetMemoryInfo")
+    use, power = ask("nvmlDeviceGetUtilizationRates"), ask("nvmlDeviceGetPowerUsage")
+    limit = ask("nvmlDeviceGetEnforcedPowerLimit")
     return {
         "index": index,
         "name": name.decode() if isinstance(name, bytes) else str(name),
-        "utilisation_percent": use.gpu,
-        "memory": {"total": memory.total, "used": memory.used},
-        "temperature_celsius": nvml.nvmlDeviceGetTemperature(handle, 0),
-        "power_watts": nvml.nvmlDeviceGetPowerUsage(handle) / 1000.0,
+        "utilisation_percent": None if use is None else use.gpu,
+        "memory": None if memory is None else {"total": memory.total, "used": memory.used},
+        "temperature_celsius": ask("nvmlDeviceGetTemperature", 0),
+        "power_watts": None if power is None else power / 1000.0,
+        "power_limit_watts": None if limit is None else limit / 1000.0,
+        "fan_percent": ask("nvmlDeviceGetFanSpeed"),
     }

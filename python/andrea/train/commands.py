@@ -6,6 +6,7 @@ inside the function that needs it, so that `andrea --help` stays quick.
 
 from __future__ import annotations
 
+import contextlib
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -145,6 +146,9 @@ def train(
         bool, typer.Option("--past-gate", help="Resume a run that the coherence gate stopped.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Warnings and errors only.")] = False,
+    dashboard: Annotated[
+        bool, typer.Option("--dashboard", help="Serve a dashboard of this run while it trains.")
+    ] = False,
 ) -> None:
     """Train the model of an experiment.
 
@@ -173,7 +177,12 @@ def train(
         past_gate=past_gate,
     )
     display = make_display(settings_of(experiment)["model"]["vocab_size"], quiet)
-    with SignalHandlers():
+    beside: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    if dashboard:
+        from andrea.dashboard.server import dashboard_beside
+
+        beside = dashboard_beside(out, display.say)
+    with beside, SignalHandlers():
         code = run(experiment, out, options, display)
     raise typer.Exit(code)
 

@@ -14,6 +14,8 @@ from andrea.binary import path_of_binary
 # Modules that commands of an extra need, and the extra that brings them.
 EXTRAS = {
     "data": ("pyarrow", "huggingface_hub", "ftfy", "zstandard", "datasketch"),
+    "dashboard": ("starlette", "uvicorn", "plotly", "pynvml"),
+    "plot": ("matplotlib",),
     "test": ("pytest", "hypothesis"),
 }
 

@@ -1,0 +1,1 @@
+"""Looking at runs: the live dashboard, plots, a terminal view. Reads runs, never writes there."""

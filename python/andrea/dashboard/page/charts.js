@@ -1,0 +1,72 @@
+// Drawing: palettes, one function a chart, all through Plotly. No text of a run becomes markup here.
+"use strict";
+
+const Charts = (() => {
+  // Okabe and Ito's colours; on dark paper their lighter relatives. Told apart with any kind of colour vision.
+  const LIGHT = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b38600", "#56b4e9", "#5b5b5b", "#7a3e9d"];
+  const DARK = ["#56b4e9", "#ff8a4c", "#2fcf9f", "#ea9ac6", "#f0c63c", "#8fb8ff", "#c3c7cc", "#c69bea"];
+  const DASHES = ["solid", "dash", "dot", "dashdot"];
+  const dark = () => document.documentElement.dataset.theme === "dark";
+  const colour = (i) => (dark() ? DARK : LIGHT)[i % LIGHT.length];
+  const dash = (i) => DASHES[Math.floor(i / LIGHT.length) % DASHES.length];
+  const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  // Plotly reads a few tags in names and hover texts: a name has none.
+  const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+  const short = (text, most = 48) => plain(text.length > most ? text.slice(0, most - 1) + "…" : text);
+  const faint = (hex, alpha) => hex + Math.round(alpha * 255).toString(16).padStart(2, "0");
+
+  const listeners = new WeakSet();
+
+  function layout(options) {
+    const soft = css("--soft"), grid = css("--grid");
+    const axis = { gridcolor: grid, linecolor: css("--line"), zeroline: false, tickfont: { color: soft, size: 11.5 }, automargin: false };
+    return {
+      margin: { l: 56, r: 14, t: 6, b: options.xTitle ? 40 : 28 },
+      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false, hovermode: options.hovermode || "x unified",
+      font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: css("--ink") },
+      hoverlabel: { bgcolor: css("--card"), bordercolor: css("--line"), font: { color: css("--ink"), size: 12 } },
+      xaxis: { ...axis, showgrid: false, ticks: "outside", ticklen: 4, tickcolor: css("--line"), hoverformat: options.xFormat || ",d",
+        type: options.logX ? "log" : "linear", title: options.xTitle ? { text: options.xTitle, font: { size: 11.5, color: soft }, standoff: 6 } : undefined,
+        ...(options.range ? { range: options.range, autorange: false } : { autorange: true }), ...(options.xaxis || {}) },
+      yaxis: { ...axis, type: options.logY ? "log" : "linear", fixedrange: true, ...(options.yaxis || {}) },
+      shapes: options.shapes || [], annotations: options.annotations || [], dragmode: "zoom", ...(options.more ? options.more(axis) : {}),
+    };
+  }
+
+  function draw(id, traces, options, onZoom) {
+    const place = document.getElementById("chart-" + id);
+    if (!window.Plotly || !place) return;
+    Plotly.react(place, traces, layout(options), { displayModeBar: false, responsive: true, doubleClick: false });
+    if (!listeners.has(place)) {
+      listeners.add(place);
+      place.on("plotly_relayout", (change) => {
+        const low = change["xaxis.range[0]"], high = change["xaxis.range[1]"];
+        if (onZoom && low !== undefined && high !== undefined) onZoom(low, high);
+      });
+      place.on("plotly_doubleclick", () => { if (onZoom) onZoom(null, null); });
+    }
+    place.dataset.points = String(traces.reduce((sum, trace) => sum + (trace.x ? trace.x.length : 0), 0));
+  }
+
+  const line = (series, name, hex, more = {}) => ({
+    type: "scatter", mode: "lines", x: series.x, y: series.y, name: short(name), connectgaps: false,
+    line: { color: hex, width: 1.5, ...(more.line || {}) }, hovertemplate: more.hover || "%{y:.4f}", opacity: more.opacity || 1, ...(more.trace || {}),
+  });
+
+  function save(id, name) {
+    const place = document.getElementById("chart-" + id);
+    if (!window.Plotly || !place.data) return;
+    const width = place.clientWidth, height = place.clientHeight;
+    Plotly.toImage({ data: place.data, layout: { ...place.layout, paper_bgcolor: css("--paper") } }, { format: "png", width, height, scale: 2 })
+      .then((url) => download(url, name + ".png"));
+  }
+
+  function download(url, name) {
+    const link = document.createElement("a");
+    link.href = url;
+    link.download = name.replace(/[^\w.-]+/g, "-");
+    link.click();
+  }
+
+  return { colour, dash, css, plain, short, faint, draw, line, save, download };
+})();

@@ -1,0 +1,156 @@
+"""Running the dashboard: the port, the server, and how `andrea train --dashboard` starts one."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from andrea.dashboard.collection import Collection
+from andrea.dashboard.machine import MachineWatch
+from andrea.errors import ConfigError, IoError
+
+HOST = "127.0.0.1"
+PORT = 8899
+PORTS_TRIED = 50
+
+
+def bind(host: str, port: int, tries: int = PORTS_TRIED) -> socket.socket:
+    """Return a listening socket on `port`, or on the next free one; port 0 takes any. Raises IoError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    last: OSError | None = None
+    for candidate in [0] if port == 0 else range(port, min(port + tries, 65536)):
+        server = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            server.bind((host, candidate))
+            server.listen(128)
+        except OSError as wrong:
+            server.close()
+            last = wrong
+            continue
+        return server
+    reason = last.strerror if last else "no port"
+    raise IoError(
+        f"cannot listen on {host}:{port} or the {tries - 1} ports after it: {reason}; choose --port"
+    )
+
+
+def serve(
+    places: Sequence[Path],
+    host: str = HOST,
+    port: int = PORT,
+    announce: Callable[[str], None] = print,
+    end_with: int | None = None,
+) -> None:
+    """Serve until SIGINT or SIGTERM, or until the process `end_with` is gone.
+
+    Raises ConfigError if a package is missing, IoError if no port can be had.
+    """
+    try:
+        import uvicorn
+
+        from andrea.dashboard.app import Answers, make_app
+    except ImportError as wrong:
+        raise ConfigError(f"the dashboard needs {wrong.name}: pip install 'andrea-lm[dashboard]'") from wrong
+    from andrea._core import VERSION
+    from andrea.curriculum.addresses import is_loopback
+    from andrea.dashboard.plotly_bundle import plotly_js
+
+    plotly_js()
+    runs, machine = Collection(places), MachineWatch(places[0] if places else Path())
+    answers = Answers(runs, machine, VERSION)
+    with bind(host, port) as listening:
+        runs.start()
+        machine.start()
+        app = make_app(answers, is_loopback(host))
+        config = uvicorn.Config(
+            app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=1
+        )
+        server = uvicorn.Server(config)
+        shown = f"[{host}]" if ":" in host else host
+        announce(f"dashboard: http://{shown}:{listening.getsockname()[1]}/")
+
+        def stop() -> None:
+            answers.stopping = True
+            server.should_exit = True
+
+        if end_with is not None:
+            threading.Thread(target=_wait_for_end, args=(end_with, stop), daemon=True).start()
+        try:
+            # uvicorn raises the signal again after it has stopped: that is no news to the caller.
+            with contextlib.suppress(KeyboardInterrupt), _quiet_sigterm():
+                server.run(sockets=[listening])
+        finally:
+            answers.stopping = True
+            machine.stop()
+            runs.stop()
+
+
+@contextlib.contextmanager
+def _quiet_sigterm() -> Iterator[None]:
+    """SIGTERM ends the server like Ctrl-C, with exit code 0."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _wait_for_end(pid: int, stop: Callable[[], None]) -> None:
+    import time
+
+    import psutil  # type: ignore[import-untyped,unused-ignore]
+
+    while psutil.pid_exists(pid):
+        time.sleep(1.0)
+    stop()
+
+
+@contextlib.contextmanager
+def dashboard_beside(out: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Run a dashboard on `out` in a process of its own while inside; it does not outlive this one for long.
+
+    It is started in a session of its own, so a Ctrl-C that stops training does not reach it first. Whatever
+    becomes of it, the training does not notice.
+    """
+    from andrea.dashboard.plotly_bundle import plotly_js
+
+    plotly_js()  # what is missing is said before training begins
+    command = [sys.executable, "-m", "andrea.dashboard.server", str(out)]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
+        text=True, start_new_session=True,
+    )  # fmt: skip
+
+    def tell() -> None:
+        if process.stdout is not None and (line := process.stdout.readline().strip()):
+            say(line)
+
+    threading.Thread(target=tell, name="dashboard", daemon=True).start()
+    try:
+        yield
+    finally:
+        process.terminate()
+
+
+def _main() -> None:
+    import os
+
+    serve([Path(sys.argv[1])], announce=lambda line: print(line, flush=True), end_with=os.getppid())
+
+
+if __name__ == "__main__":
+    _main()

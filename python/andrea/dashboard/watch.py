@@ -1,0 +1,143 @@
+"""A run in the terminal: `andrea watch RUN`. Reads the run's files; the run knows nothing of it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from andrea.dashboard.collection import Collection
+from andrea.dashboard.reading import RunReader
+from andrea.errors import ConfigError
+from andrea.train.display import curve, duration, perplexity
+
+SECONDS = 0.5
+ENDED = ("finished", "stopped", "gate", "failed", "dead")
+COLOURS = {
+    "running": "green",
+    "finished": "cyan",
+    "dead": "bold red",
+    "failed": "bold red",
+    "gate": "bold red",
+}
+
+
+def watch_run(place: Path, once: bool = False) -> None:
+    """Show `place` until Ctrl-C or the end of its run. Raises ConfigError if there is not one run."""
+    runs = Collection([place])
+    runs.search()
+    if len(runs.runs) != 1:
+        what = (
+            "no run"
+            if not runs.runs
+            else "several runs: " + ", ".join(r.run.name for r in runs.runs.values())
+        )
+        raise ConfigError(f"{place} holds {what}; give the directory of one run")
+    reader = next(iter(runs.runs.values()))
+    while reader.loading:
+        reader.poll()
+    console = Console(highlight=False, markup=False)
+    if once or not console.is_terminal:
+        console.print(view(reader))
+        return
+    try:
+        with Live(view(reader), console=console, auto_refresh=False) as live:
+            while True:
+                while reader.poll():
+                    pass
+                live.update(view(reader), refresh=True)
+                if reader.state in ENDED:
+                    return
+                time.sleep(SECONDS)
+    except KeyboardInterrupt:
+        return
+
+
+def view(reader: RunReader) -> Group:
+    """Return what the terminal shows of a run now."""
+    now = reader.summary()
+    head = Table.grid(padding=(0, 1))
+    steps = f"{now['step']:,}" + (f"/{now['steps']:,}" if now["steps"] else "")
+    cells: list[Any] = [
+        Text(_safe(now["name"]), style="bold"),
+        Text(now["state"], style=COLOURS.get(now["state"], "")),
+    ]
+    cells += [
+        Text(f"step {steps}"),
+        ProgressBar(total=max(now["steps"] or 1, 1), completed=now["step"], width=30),
+    ]
+    if now["state"] == "running":
+        left = now["seconds_left"]
+        cells.append(Text(f"left {duration(-1.0 if left is None else left)}"))
+    if now["tokens_per_second"]:
+        cells.append(Text(f"{now['tokens_per_second']:,.0f} tok/s"))
+    head.add_row(*cells)
+    parts: list[Any] = [head]
+    if now["smma"] is not None:
+        text = (
+            f"loss {_figure(now['loss'])}   smma {now['smma']:.4f}   perplexity {perplexity(now['smma']):.4g}"
+        )
+        if now["levels"]["nothing"]:
+            text += f"   (ln V = {now['levels']['nothing']:.3f})"
+        for name, key in (("lr", "lr"), ("norm", "grad_norm"), ("bits/byte", "bits_per_byte")):
+            if now[key] is not None:
+                text += f"   {name} {now[key]:.3g}"
+        parts += [Text(text), Text(curve(reader.smoothed().tolist()), style="cyan")]
+    if now["skipped"]:
+        parts.append(Text(f"{now['skipped']} steps skipped", style="yellow"))
+    if now["state"] == "failed":
+        parts.append(Text(_safe(now["why"]), style="red"))
+    if reader.rows.table():
+        parts += [Text(""), _sources(reader)]
+    if len(reader.samples):
+        sample = reader.samples.index()[-1]
+        score = "" if sample["score"] is None else f", coherence {sample['score']:.1f}"
+        parts += [Text(""), Text(f"sample at step {sample['step']:,}{score}", style="bold")]
+        parts.append(Text(_safe(reader.samples.text(len(reader.samples) - 1))[:400], style="dim"))
+    shown = [event for event in reader.log.events if event["kind"] not in ("sample", "start")][-5:]
+    if shown:
+        parts.append(Text(""))
+    parts += [
+        Text(
+            time.strftime("%H:%M:%S", time.localtime(e["time"]))
+            + f"  step {e['step']:,}  {_safe(e['message'])}"
+        )
+        for e in shown
+    ]
+    return Group(*parts)
+
+
+def _sources(reader: RunReader) -> Table:
+    table = Table(box=None, pad_edge=False)
+    columns = (
+        ("loss", ".4f"),
+        ("drawn", ".1%"),
+        ("weight", ".1%"),
+        ("mean_reward", ".1f"),
+        ("epochs", ".2f"),
+        ("coverage", ".1%"),
+    )
+    rows = reader.rows.table()
+    used = [(key, form) for key, form in columns if any(row.get(key) is not None for row in rows)]
+    table.add_column("source")
+    for key, _ in used:
+        table.add_column(key.replace("_", " "), justify="right")
+    for row in rows:
+        cells = [format(row[key], form) if row.get(key) is not None else "-" for key, form in used]
+        table.add_row(Text(("* " if row["focus"] else "  ") + _safe(row["source"])), *cells)
+    return table
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+def _safe(text: str) -> str:
+    """What a run says, without characters that would command the terminal."""
+    return "".join(c if c.isprintable() or c == "\n" else "�" for c in text)

@@ -1,0 +1,143 @@
+"""The dashboard in a real browser: Debian's chromium through Playwright. Skipped, visibly, without one."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from test_dashboard import Served
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: apt-get install chromium")
+
+EVIL = "<img src=x onerror=window.hacked=1><script>window.hacked=1</script>"
+
+
+def write_run(folder: Path, name: str, steps: int, begin: int = 0) -> None:
+    """Write a run as a trainer leaves it: losses, samples and events."""
+    folder.mkdir(parents=True, exist_ok=True)
+    t = np.arange(begin, steps)
+    loss = 3 + 6 * np.exp(-t / (steps / 9)) + 0.1 * np.sin(t * 0.7)
+    lines = ",\n".join(f"[{k}, {x:.5f}]" for k, x in zip(t.tolist(), loss.tolist(), strict=True))
+    (folder / f"{name}.loss.json").write_text(f"[\n{lines}\n]")
+    (folder / f"{name}.samples.json").write_text(
+        '[\n{"step": 5, "loss": 4.0, "prompt": "", "text": "' + EVIL + '", "coherence": null}\n]'
+    )
+    (folder / f"{name}.events.jsonl").write_text(
+        '{"kind":"warning","step":5,"time":1700000000.0,"message":"' + EVIL + '"}\n'
+    )
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as tool:
+        found = tool.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+def open_page(browser: Any, url: str, **options: Any) -> tuple[Any, list[str]]:
+    page = browser.new_page(viewport={"width": 1300, "height": 2400}, **options)
+    wrong: list[str] = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.goto(url)
+    return page, wrong
+
+
+def points(page: Any, chart: str = "loss") -> int:
+    return int(page.evaluate(f"Number(document.getElementById('chart-{chart}').dataset.points || 0)"))
+
+
+def wait(page: Any, condition: str, seconds: float = 15) -> None:
+    # Not wait_for_function: it evaluates a string within the page, which the page's policy forbids.
+    end = time.monotonic() + seconds
+    while not page.evaluate(condition):
+        assert time.monotonic() < end, condition
+        page.wait_for_timeout(20)
+
+
+def test_two_runs_live_again_after_a_restart_dark_and_harmless(browser: Any, tmp_path: Path) -> None:
+    write_run(tmp_path / "one", "one", 300)
+    evil = "<b onmouseover=window.hacked=1>x<"
+    write_run(tmp_path / "two", evil, 300)
+    server = Served(tmp_path)
+    page, wrong = open_page(browser, server.url)
+    try:
+        wait(page, "document.querySelectorAll('.run').length === 2")
+        wait(page, "document.getElementById('chart-loss').dataset.points > 1200")
+        assert page.locator("#chart-loss .scatterlayer path.js-line").count() >= 4
+        # Names and texts are shown as they are.
+        assert page.locator(".run .name").all_inner_texts() == ["one", evil]
+        wait(page, "document.getElementById('sample-text').textContent.includes('<img')")
+        wait(page, "document.getElementById('events').textContent.includes('<script>')")
+        assert page.locator("#sample-text img, #events img, .run b[onmouseover]").count() == 0
+
+        # Live: an event and a step are on the page less than a second after they were written.
+        begun = time.monotonic()
+        with (tmp_path / "one" / "one.events.jsonl").open("a") as log:
+            log.write('{"kind":"checkpoint","step":300,"time":1700000001.0,"message":"saved here"}\n')
+        wait(page, "document.getElementById('events').textContent.includes('saved here')")
+        assert time.monotonic() - begun < 1.0
+        with (tmp_path / "one" / "one.loss.json").open("r+b") as losses:
+            losses.seek(-2, 2)
+            losses.write(b",\n[300, 2.5]\n]")
+        wait(page, "document.querySelector('.run .figures').textContent.includes('301')")
+
+        # The server goes and comes back on the same port: the page takes up by itself.
+        assert server.stop() == 0
+        wait(page, "document.getElementById('connection').dataset.state === 'lost'")
+        server = Served(tmp_path, port=server.port)
+        wait(page, "document.getElementById('connection').dataset.state === 'live'")
+
+        # Keys: dark, a run hidden, logarithmic steps, zoom and all again.
+        paper = "getComputedStyle(document.body).backgroundColor"
+        before = page.evaluate(paper)
+        page.keyboard.press("d")
+        assert page.evaluate(paper) != before
+        page.keyboard.press("2")
+        wait(page, "document.querySelectorAll('.run')[1].dataset.shown === 'false'")
+        page.keyboard.press("x")
+        wait(page, "document.getElementById('chart-loss').layout.xaxis.type === 'log'")
+        page.keyboard.press("x")
+        page.keyboard.press("+")
+        wait(page, "document.getElementById('chart-loss').layout.xaxis.autorange === false")
+        page.keyboard.press("r")
+        wait(page, "document.getElementById('chart-loss').layout.xaxis.autorange !== false")
+        assert page.evaluate("window.hacked") is None
+        assert wrong == []
+    finally:
+        page.close()
+        server.stop()
+
+
+def test_a_million_steps(browser: Any, tmp_path: Path) -> None:
+    """1,000,000 lines of losses: the curve is drawn soon, thinned, and zooms to single steps."""
+    write_run(tmp_path / "long", "long", 1_000_000)
+    server = Served(tmp_path)
+    warm = browser.new_page()
+    warm.goto(server.url + "assets/charts.js")  # the browser has begun
+    warm.close()
+    try:
+        begun = time.monotonic()
+        page, wrong = open_page(browser, server.url)
+        wait(page, "Number(document.getElementById('chart-loss').dataset.points) > 2000")
+        seconds = time.monotonic() - begun
+        print(f"1,000,000 losses drawn {seconds:.2f} s after the page was asked for")
+        assert seconds < 5  # the promise is 1 s; a shared machine of CI may be slow
+        assert points(page) < 8000
+        begun = time.monotonic()
+        for _ in range(18):
+            page.keyboard.press("+")
+        x = "document.getElementById('chart-loss').data[0].x"
+        wait(page, f"{x}[1] - {x}[0] === 1")
+        assert wrong == []
+        page.close()
+    finally:
+        server.stop()
