@@ -1,5 +1,7 @@
 // The same calls give the same bits: run after run, and on the CPU for any number of threads.
+#include <atomic>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "backend_fixture.h"
@@ -119,6 +121,32 @@ class DeterminismTest : public KernelTest {
 TEST_P(DeterminismTest, RunAfterRun) {
   const Results first = chain(0);
   for (int round = 0; round < 3; ++round) expect_same(chain(0), first);
+}
+
+TEST_P(DeterminismTest, BesideOtherWork) {
+  const Results alone = chain(0);
+  // On a GPU: kernels on another stream, which take multiprocessors away at moments that nobody chooses.
+  std::atomic<bool> stop{false}, running{false};
+  std::thread other([&] {
+    Backend own = make_backend({GetParam().device, GetParam().precision, false, 1});
+    const std::int64_t n = 512, bytes = 3 * n * d * 4;
+    void* const in = own.device->allocate(bytes);
+    void* const out = own.device->allocate(bytes);
+    void* const lse = own.device->allocate(n * H * 4);
+    own.device->fill_zero(in, bytes);
+    while (!stop) {
+      for (int i = 0; i < 8; ++i)
+        own.ops->k_attn_fwd(static_cast<act_t*>(out), static_cast<float*>(lse), static_cast<const act_t*>(in),
+                            1, n, H, hd);
+      own.device->wait();
+      running = true;
+    }
+    for (void* memory : {in, out, lse}) own.device->release(memory);
+  });
+  while (!running) std::this_thread::yield();
+  for (int round = 0; round < 3; ++round) expect_same(chain(0), alone);
+  stop = true;
+  other.join();
 }
 
 TEST_P(DeterminismTest, AnyNumberOfThreads) {

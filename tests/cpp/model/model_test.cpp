@@ -251,6 +251,51 @@ TEST_P(ModelOnDevice, NonFiniteStepsAreSkippedAndTimeGoesOn) {
   for (const float m : e.export_weights().m) ASSERT_TRUE(std::isfinite(m));
 }
 
+TEST_P(ModelOnDevice, GoesOnBitForBitInEveryPrecisionWithLossScaleEvents) {
+  for (const Precision precision : {Precision::kFp32, Precision::kFp16, Precision::kBf16}) {
+    if (GetParam() == "cpu" && precision != Precision::kFp32) continue;
+    SCOPED_TRACE(precision_name(precision));
+    Experiment e = tiny();
+    e.train.precision = precision;
+    Engine whole = engine(e);
+    const bool scaled = precision == Precision::kFp16;
+    if (scaled) whole.set_loss_scale(std::ldexp(1.0F, 40), 0);  // far too large: it is halved step by step
+    struct Moment {
+      Engine::Weights weights;
+      float loss_scale;
+      std::int32_t good_steps;
+    };
+    std::vector<Moment> moments;
+    std::vector<float> losses;
+    int skipped = 0;
+    for (unsigned step = 0; step < 40; ++step) {
+      moments.push_back({whole.export_weights(), whole.loss_scale(), whole.good_steps()});
+      const StepReport report = whole.train_batch(random_ids(2 * 14, 37, step).data());
+      skipped += report.applied ? 0 : 1;
+      losses.push_back(report.loss);
+    }
+    if (scaled) {
+      EXPECT_GT(skipped, 5);
+      EXPECT_LT(skipped, 35);
+    }
+    const Engine::Weights end = whole.export_weights();
+    for (const unsigned from :
+         {1U, static_cast<unsigned>(skipped) / 2 + 1, static_cast<unsigned>(skipped) + 2, 37U}) {
+      SCOPED_TRACE(from);
+      Engine resumed = engine(e);
+      resumed.import_weights(moments[from].weights, from);
+      resumed.set_loss_scale(moments[from].loss_scale, moments[from].good_steps);
+      for (unsigned step = from; step < 40; ++step)
+        ASSERT_EQ(resumed.train_batch(random_ids(2 * 14, 37, step).data()).loss, losses[step]) << step;
+      const Engine::Weights again = resumed.export_weights();
+      EXPECT_EQ(again.weights, end.weights);
+      EXPECT_EQ(again.m, end.m);
+      EXPECT_EQ(again.v, end.v);
+      EXPECT_EQ(resumed.loss_scale(), whole.loss_scale());
+    }
+  }
+}
+
 TEST_P(ModelOnDevice, ASnapshotHoldsItsMomentWhileTrainingGoesOn) {
   Engine e = engine(tiny());
   for (unsigned step = 0; step < 3; ++step) e.train_batch(random_ids(2 * 14, 37, step).data());
