@@ -128,9 +128,9 @@ if [ $do_python = 1 ]; then
     rm -rf "$build/package"
     mkdir -p "$build/package"
     cp -r python/andrea "$build/package/andrea"
-    rm -f "$build"/package/andrea/_core*
+    rm -f "$build"/package/andrea/{_core*,microgpt_train}
     cp "$module" "$binary" "$build/package/andrea/"
-    ANDREA_TEST_DEVICE=cuda PYTHONPATH=$build/package step python_tests \
+    ANDREA_TEST_DEVICE=cuda PYTHONPATH=$build/package${PYTHONPATH:+:$PYTHONPATH} step python_tests \
       "$python" -m pytest -q -p no:cacheprovider tests/py/test_gpu.py -rs
     tail -n 3 "$logs/python_tests.log"
   fi

@@ -137,7 +137,7 @@ TEST_F(Btok, AnotherVocabularyNamesBothNumbers) {
 }
 
 TEST_F(Btok, WhatIsNoFileIsRefused) {
-  EXPECT_HAS(message_of<DataError>([&] { BtokFile(directory_.file("none.btok")); }), "No such file");
+  EXPECT_HAS(message_of<IoError>([&] { BtokFile(directory_.file("none.btok")); }), "No such file");
   EXPECT_HAS(message_of<DataError>([&] { BtokFile{directory_.path()}; }), "not a regular file");
 }
 
