@@ -29,6 +29,8 @@ GROUPS = {
 # Single commands of other rooms: module, function, and the line that --help shows.
 COMMANDS = {
     "proxy": ("andrea.curriculum.commands", "proxy", "Serve the curriculum to `microgpt_train --proxy`."),
+    "export": ("andrea.export.commands", "export", "Write a model for transformers, llama.cpp, safetensors."),
+    "import": ("andrea.export.commands", "import_model", "Make a checkpoint of a GPT-2-shaped model."),
     "polish": ("andrea.curriculum.commands", "polish", "Take a run up again under new caps and floors."),
 }
 
