@@ -31,6 +31,7 @@ COMMANDS = {
     "proxy": ("andrea.curriculum.commands", "proxy", "Serve the curriculum to `microgpt_train --proxy`."),
     "export": ("andrea.export.commands", "export", "Write a model for transformers, llama.cpp, safetensors."),
     "import": ("andrea.export.commands", "import_model", "Make a checkpoint of a GPT-2-shaped model."),
+    "audit": ("andrea.audit.commands", "audit", "Read a run's samples: collapse, copies, coherence."),
     "polish": ("andrea.curriculum.commands", "polish", "Take a run up again under new caps and floors."),
 }
 
