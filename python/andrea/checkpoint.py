@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TypedDict
+from typing import IO, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -55,12 +57,9 @@ def _io_error(what: str, path: str, error: OSError) -> IoError:
     )
 
 
-def read_checkpoint(path: str | os.PathLike[str], expected_n_params: int | None = None) -> Checkpoint:
-    """Read a .bin and check it: length, `n_params` (if expected), finite values.
-
-    Raises CheckpointError for a file that cannot be used, IoError if it cannot be read.
-    """
-    name = os.fspath(path)
+@contextmanager
+def _opened(name: str, expected_n_params: int | None) -> Iterator[tuple[IO[bytes], int, int]]:
+    """Open a .bin behind its header, whose step and n_params are given, once its length is right."""
     try:
         # O_NONBLOCK: a named pipe in the place of the file must not hang.
         handle = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -90,15 +89,34 @@ def read_checkpoint(path: str | os.PathLike[str], expected_n_params: int | None 
                 f"{name} holds {n_params} parameters, but the model has {expected_n_params}; "
                 "use the experiment file this checkpoint was trained with"
             )
-        sections: list[Floats] = []
-        for section in _SECTIONS:
-            values = np.fromfile(file, dtype="<f4", count=n_params)
-            if values.size != n_params:
-                raise CheckpointError(f"{name} became shorter while it was read; use an older checkpoint")
-            if fault := _first_non_finite(section, values):
-                raise CheckpointError(f"{name}: {fault}; use an older checkpoint")
-            sections.append(values.astype(np.float32, copy=False))
-    return Checkpoint(step=step, n_params=n_params, weights=sections[0], m=sections[1], v=sections[2])
+        yield file, step, n_params
+
+
+def _read_section(file: IO[bytes], name: str, section: str, n_params: int) -> Floats:
+    values = np.fromfile(file, dtype="<f4", count=n_params)
+    if values.size != n_params:
+        raise CheckpointError(f"{name} became shorter while it was read; use an older checkpoint")
+    if fault := _first_non_finite(section, values):
+        raise CheckpointError(f"{name}: {fault}; use an older checkpoint")
+    return values.astype(np.float32, copy=False)
+
+
+def read_checkpoint(path: str | os.PathLike[str], expected_n_params: int | None = None) -> Checkpoint:
+    """Read a .bin and check it: length, `n_params` (if expected), finite values.
+
+    Raises CheckpointError for a file that cannot be used, IoError if it cannot be read.
+    """
+    name = os.fspath(path)
+    with _opened(name, expected_n_params) as (file, step, n_params):
+        weights, m, v = (_read_section(file, name, section, n_params) for section in _SECTIONS)
+    return Checkpoint(step=step, n_params=n_params, weights=weights, m=m, v=v)
+
+
+def read_weights(path: str | os.PathLike[str], expected_n_params: int | None = None) -> tuple[int, Floats]:
+    """Return step and weights float32 `[n_params]` of a .bin, checked alike; the moments are not read."""
+    name = os.fspath(path)
+    with _opened(name, expected_n_params) as (file, step, n_params):
+        return step, _read_section(file, name, "weights", n_params)
 
 
 def _as_section(name: str, values: npt.ArrayLike) -> npt.NDArray[np.float32]:

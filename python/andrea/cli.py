@@ -35,6 +35,9 @@ COMMANDS = {
     "plot": ("andrea.dashboard.commands", "plot", "Draw the curves of runs into a PNG, SVG or PDF."),
     "watch": ("andrea.dashboard.commands", "watch", "Watch a run in the terminal."),
     "proxy": ("andrea.curriculum.commands", "proxy", "Serve the curriculum to `microgpt_train --proxy`."),
+    "export": ("andrea.export.commands", "export", "Write a model for transformers, llama.cpp, safetensors."),
+    "import": ("andrea.export.commands", "import_model", "Make a checkpoint of a GPT-2-shaped model."),
+    "audit": ("andrea.audit.commands", "audit", "Read a run's samples: collapse, copies, coherence."),
     "polish": ("andrea.curriculum.commands", "polish", "Take a run up again under new caps and floors."),
 }
 

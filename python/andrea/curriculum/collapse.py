@@ -67,10 +67,10 @@ def coherence(text: str | bytes, lexicon: Container[str]) -> Coherence:
     """Score `text` (bytes are read as UTF-8) against the words of `lexicon`, which are lower-case."""
     if isinstance(text, bytes):
         text = text.decode("utf-8", errors="replace")
-    units = list(_units(text))
+    units = list(units_of(text))
     words = [unit for unit in units if not unit[:1].isdigit()]  # with what is broken, which is not known
     known = sum(word in lexicon for word in words)
-    visible = {c for c in text if _kind(c) not in ("space", "broken")}
+    visible = {c for c in text if kind_of(c) not in ("space", "broken")}
     bigrams = BIGRAM_POINTS * _diversity(units, 2)
     trigrams = TRIGRAM_POINTS * _diversity(units, 3)
     word_points = WORD_POINTS * known / len(words) if words else 0.0
@@ -86,7 +86,7 @@ def lexicon_of(texts: Iterable[str | bytes]) -> frozenset[str]:
     for text in texts:
         if isinstance(text, bytes):
             text = text.decode("utf-8", errors="replace")
-        words.update(unit for unit in _units(text) if unit and not unit[0].isdigit())
+        words.update(unit for unit in units_of(text) if unit and not unit[0].isdigit())
     return frozenset(words)
 
 
@@ -98,11 +98,11 @@ def _diversity(units: list[str], n: int) -> float:
     return sum(_BROKEN not in gram for gram in grams) / total
 
 
-def _units(text: str) -> Iterator[str]:
-    """Yield words in order, and _BROKEN for each character that is no text."""
+def units_of(text: str) -> Iterator[str]:
+    """Yield words in order (lower case), and "" for each character that is no text."""
     begin, run = 0, ""  # where the word under way began, and of which kind it is
     for i, c in enumerate(text):
-        kind = _kind(c)
+        kind = kind_of(c)
         if kind == "mark" and run in ("letter", "unspaced"):
             continue
         if kind == "mark":
@@ -119,7 +119,7 @@ def _units(text: str) -> Iterator[str]:
 
 
 @lru_cache(maxsize=8192)
-def _kind(c: str) -> str:
+def kind_of(c: str) -> str:
     """Return letter, mark, digit, unspaced, space, sign or broken."""
     if c in "\n\t\r":
         return "space"

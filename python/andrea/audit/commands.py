@@ -1,0 +1,55 @@
+"""`andrea audit`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+EXIT_NOT_HEALTHY = 79  # that of the coherence gate: a person must look
+
+
+def audit(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    html: Annotated[Path | None, typer.Option("--html", help="Write a page for people.")] = None,
+    json: Annotated[Path | None, typer.Option("--json", help="Write everything, for programs.")] = None,
+    copies: Annotated[
+        bool, typer.Option("--copies/--no-copies", help="Look for the samples in the training data.")
+    ] = True,
+    run_of_ids: Annotated[
+        int, typer.Option("--run-of-ids", min=4, max=256, help="Ids in a row that count as copied.")
+    ] = 16,
+    threshold: Annotated[
+        float | None,
+        typer.Option(min=0.0, max=100.0, help="Of the gate.", show_default="the run's, else 30"),
+    ] = None,
+    patience: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="Of the gate.", show_default="the run's, else 5")
+    ] = None,
+) -> None:
+    """Read a run's samples: collapse, copies of the training data, coherence over time.
+
+    Exit code 0: healthy; 79: not healthy, as when the coherence gate stops a run; 65: nothing to read.
+    """
+    import msgspec
+
+    from andrea.audit.findings import audit_run
+    from andrea.audit.report_html import html_report
+    from andrea.audit.report_text import text_lines
+    from andrea.audit.samples import read_history
+    from andrea.data.files import write_bytes
+
+    found = audit_run(
+        read_history(run), copies=copies, run_of_ids=run_of_ids, threshold=threshold, patience=patience
+    )
+    for line in text_lines(found):
+        typer.echo(line)
+    if html is not None:
+        write_bytes(html, html_report(found).encode("utf-8", "replace"))
+        typer.echo(f"{html}: written")
+    if json is not None:
+        content = msgspec.json.format(msgspec.json.encode(found.as_json()), indent=1)
+        write_bytes(json, content + b"\n")
+        typer.echo(f"{json}: written")
+    raise typer.Exit(0 if found.healthy else EXIT_NOT_HEALTHY)

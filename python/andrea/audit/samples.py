@@ -1,0 +1,153 @@
+"""All samples of a run: those of its present history and of the archives that polishing left."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from andrea.curriculum.runs import Run, find_runs
+from andrea.errors import ConfigError, DataError, IoError
+
+_ARCHIVE = re.compile(r"\.samples\.until_(\d+)\.json$")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One sample; `text` begins with `prompt`. `score`: the coherence that the run saw, if it saw one."""
+
+    step: int
+    loss: float | None
+    prompt: str
+    text: str
+    score: float | None
+    file: str
+
+
+@dataclass
+class History:
+    """What a run directory tells: samples by step, losses, and the settings of its newest state."""
+
+    run: Run
+    samples: list[Sample]
+    losses: list[tuple[int, float | None]]
+    settings: dict[str, Any] | None
+    stopped_by_gate: bool
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def last_step(self) -> int:
+        """Return the number of steps trained."""
+        steps = [self.losses[-1][0] + 1] if self.losses else []
+        return max(steps + [sample.step for sample in self.samples[-1:]], default=0)
+
+
+def read_history(directory: Path) -> History:
+    """Read a run directory. DataError if it holds no samples, ConfigError if more than one run."""
+    if not directory.is_dir():
+        raise IoError(f"{directory}: there is no such run directory")
+    runs = [run for run in find_runs(directory) if run.directory == directory]
+    names = {run.name for run in runs} | {
+        path.name.partition(".samples.")[0] for path in directory.glob("*.samples*.json")
+    }
+    if len(names) > 1:
+        raise ConfigError(f"{directory} holds several runs ({', '.join(sorted(names))}); one is expected")
+    if not names:
+        raise DataError(f"{directory} holds no samples; give a run directory that was trained in")
+    run = Run(directory, names.pop())
+    notes: list[str] = []
+    samples = _all_samples(run, notes)
+    if not samples:
+        raise DataError(
+            f"{directory}: {run.name} has no sample with text yet (samples.sample_every says when)"
+        )
+    losses = [
+        (int(e[0]), None if e[1] is None else float(e[1]))
+        for e in elements(run.loss, notes)
+        if isinstance(e, list) and len(e) == 2 and isinstance(e[0], int)
+    ]
+    settings, stopped = _newest_state(directory)
+    return History(run, samples, losses, settings, stopped, notes)
+
+
+def _all_samples(run: Run, notes: list[str]) -> list[Sample]:
+    archives = sorted(
+        (int(match[1]), path)
+        for path in run.directory.glob(f"{run.name}.samples.until_*.json")
+        if (match := _ARCHIVE.search(path.name))
+    )
+    # A later file wins: what a resume took back was sampled anew.
+    found: dict[tuple[int, int], Sample] = {}
+    taken_back = without_text = 0
+    for path in [*(path for _, path in archives), run.samples]:
+        counts: dict[int, int] = {}
+        for element in elements(path, notes):
+            sample = _sample(element, path.name)
+            if sample is None:
+                without_text += 1
+                continue
+            key = (sample.step, counts.get(sample.step, 0))
+            counts[sample.step] = key[1] + 1
+            taken_back += key in found
+            found[key] = sample
+    if archives:
+        notes.append(f"{len(archives)} archived sample files were read as well")
+    if taken_back:
+        notes.append(f"{taken_back} samples were taken back by a resume; the newest of each step counts")
+    if without_text:
+        notes.append(f"{without_text} samples hold no text (a run without a tokenizer) and were left out")
+    return [found[key] for key in sorted(found)]
+
+
+def _sample(element: Any, file: str) -> Sample | None:
+    if not isinstance(element, dict) or not isinstance(element.get("step"), int):
+        return None
+    text, loss, told = element.get("text"), element.get("loss"), element.get("coherence")
+    if not isinstance(text, str):
+        return None
+    score = told.get("score") if isinstance(told, dict) else None
+    return Sample(
+        element["step"],
+        float(loss) if isinstance(loss, (int, float)) else None,
+        str(element.get("prompt") or ""),
+        text,
+        float(score) if isinstance(score, (int, float)) else None,
+        file,
+    )
+
+
+def elements(path: Path, notes: list[str]) -> Iterator[Any]:
+    """Yield the elements of a history file, one a line; a line that a kill cut is left out and noted."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise IoError(f"cannot read {path}: {error.strerror}") from error
+    cut = 0
+    with file:
+        for line in file:
+            text = line.strip().removeprefix(b"[\n").rstrip(b",")
+            if text in (b"", b"[", b"]"):
+                continue
+            try:
+                yield msgspec.json.decode(text)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                cut += 1
+    if cut:
+        notes.append(f"{path.name}: {cut} lines are cut or damaged and were left out")
+
+
+def _newest_state(directory: Path) -> tuple[dict[str, Any] | None, bool]:
+    states = sorted(directory.glob("step_*.state.json"), key=lambda p: (len(p.name), p.name), reverse=True)
+    for path in states:
+        try:
+            state = msgspec.json.decode(path.read_bytes())
+            return dict(state["config"]), bool(state["stopped_by_gate"])
+        except (OSError, msgspec.MsgspecError, KeyError, TypeError, ValueError):
+            continue
+    return None, False
