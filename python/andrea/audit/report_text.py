@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from andrea.audit.findings import Audit
-from andrea.train.sample import fit_for_terminal
+from andrea.generate.stream import fit_for_terminal
 
 SHOWN = 5  # marked samples
 
