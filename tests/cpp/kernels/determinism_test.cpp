@@ -133,6 +133,9 @@ TEST_P(DeterminismTest, BesideOtherWork) {
     void* const in = own.device->allocate(bytes);
     void* const out = own.device->allocate(bytes);
     void* const lse = own.device->allocate(n * H * 4);
+    const std::size_t scratch_bytes = own.ops->scratch_bytes({1, n, d, H, 1, V, Vp, Vp * d});
+    void* const scratch = own.device->allocate(static_cast<std::int64_t>(scratch_bytes));
+    own.ops->set_scratch(scratch, scratch_bytes);
     own.device->fill_zero(in, bytes);
     while (!stop) {
       for (int i = 0; i < 8; ++i)
@@ -141,7 +144,7 @@ TEST_P(DeterminismTest, BesideOtherWork) {
       own.device->wait();
       running = true;
     }
-    for (void* memory : {in, out, lse}) own.device->release(memory);
+    for (void* memory : {in, out, lse, scratch}) own.device->release(memory);
   });
   while (!running) std::this_thread::yield();
   for (int round = 0; round < 3; ++round) expect_same(chain(0), alone);
