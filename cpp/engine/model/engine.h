@@ -188,7 +188,7 @@ class Engine {
   float loss_scale_ = 1;
   std::int32_t good_steps_ = 0;
   float last_step_loss_scale_ = 1;
-  bool generating_ = false;  // its cache lies where a step has its logits
+  bool generating_ = false;           // its cache lies where a step has its logits
   std::vector<std::int32_t> cached_;  // what the cache of keys and values holds of one text alone
 };
 

@@ -15,7 +15,10 @@ template <typename T>
 class CudaOps final : public Ops {
  public:
   CudaOps(CudaDevice& device, Precision precision)
-      : precision_(precision), gemm_(device.gemm()), stream_(device.stream()), hopper_(device.hopper_kernels()) {}
+      : precision_(precision),
+        gemm_(device.gemm()),
+        stream_(device.stream()),
+        hopper_(device.hopper_kernels()) {}
 
   Precision precision() const override { return precision_; }
   std::size_t act_bytes() const override { return sizeof(T); }

@@ -28,7 +28,7 @@ def plot_runs(
     try:
         from matplotlib.figure import Figure
     except ImportError as wrong:
-        raise ConfigError("plots need matplotlib: pip install 'andrea-lm[plot]'") from wrong
+        raise ConfigError("plots need matplotlib: pip install matplotlib") from wrong
     runs = load_runs(places)
     pixels = int(width * 150)
     figure = Figure(figsize=(width, 0.75 * width), layout="constrained", dpi=150)

@@ -15,7 +15,7 @@ def plotly_js() -> Path:
         path = Path(place) / "package_data" / "plotly.min.js"
         if path.is_file():
             return path
-    raise ConfigError("the dashboard needs plotly: pip install 'andrea-lm[dashboard]'")
+    raise ConfigError("the dashboard needs plotly: pip install starlette uvicorn plotly nvidia-ml-py")
 
 
 def plotly_version() -> str:

@@ -57,7 +57,9 @@ def serve(
 
         from andrea.dashboard.app import Answers, make_app
     except ImportError as wrong:
-        raise ConfigError(f"the dashboard needs {wrong.name}: pip install 'andrea-lm[dashboard]'") from wrong
+        raise ConfigError(
+            f"the dashboard needs {wrong.name}: pip install starlette uvicorn plotly nvidia-ml-py"
+        ) from wrong
     from andrea._core import VERSION
     from andrea.curriculum.addresses import is_loopback
     from andrea.dashboard.plotly_bundle import plotly_js

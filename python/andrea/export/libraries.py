@@ -15,5 +15,5 @@ def need(module: str) -> Any:
     except ImportError as error:
         raise ConfigError(
             f"this format needs the package {module.partition('.')[0]}: "
-            f"pip install 'andrea-lm[export]' ({error})"
+            f"pip install safetensors gguf ({error})"
         ) from error

@@ -37,7 +37,8 @@ def as_type(tensors: Mapping[str, Floats], dtype: str) -> dict[str, npt.NDArray[
 
 def write_tensors(path: Path, tensors: Mapping[str, npt.NDArray[Any]], about: Mapping[str, str]) -> None:
     """Write `path` itself; whoever calls gives a temporary name."""
-    need("safetensors.numpy").save_file(dict(tensors), path, metadata=dict(about))
+    # Through bytes, not save_file: that makes the file readable for its owner alone, whatever the umask says.
+    path.write_bytes(need("safetensors.numpy").save(dict(tensors), metadata=dict(about)))
 
 
 def about(trained: Trained) -> dict[str, str]:
