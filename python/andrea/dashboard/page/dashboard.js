@@ -354,6 +354,7 @@
 
   const DRAW = { loss: drawLoss, steps: drawSteps, sources: drawSources, samples: drawSamples, machine: drawMachine, events: drawEvents };
   const busy = new Set();
+  let plotlyAsked = false, afterFirst = null;
   function refresh(...parts) {
     for (const part of parts.length ? parts : Object.keys(DRAW)) state.dirty.add(part);
     for (const part of [...state.dirty]) if (state.visible.has(part)) run(part);
@@ -369,6 +370,7 @@
     } catch (error) {
       if (!(error instanceof TypeError && !embedded && !connected)) console.warn(part, error); // a server that is away is no news
     }
+    if (part === "loss" && afterFirst && state.order.length) { afterFirst(); afterFirst = null; }
     // A slow chart rests as long as it took, so that the page stays quick.
     setTimeout(() => { busy.delete(part); if (state.dirty.has(part) && state.visible.has(part)) run(part); }, Math.min(2000, Math.max(150, performance.now() - begun)));
   }
@@ -502,6 +504,13 @@
     let width = window.innerWidth;
     window.addEventListener("resize", () => { if (window.innerWidth !== width) { width = window.innerWidth; refresh("loss", "steps", "sources"); } });
   }
-  if (window.Plotly) begin();
-  else document.head.append(h("script", { src: "assets/plotly.js?v=1", onload: begin }));
+  // Plotly is fetched beside the data, but read (which stops everything else for a while) after the first sketch.
+  if (!window.Plotly) {
+    const src = "assets/plotly.js?v=1";
+    document.head.append(h("link", { rel: "preload", as: "script", href: src }));
+    const read = () => { if (!plotlyAsked) document.head.append(h("script", { src, onload: () => refresh() })); plotlyAsked = true; };
+    afterFirst = () => requestAnimationFrame(() => setTimeout(read, 0));
+    setTimeout(read, 3000); // no run yet, or none that can be drawn
+  }
+  begin();
 })();
