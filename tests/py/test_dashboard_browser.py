@@ -153,3 +153,42 @@ def test_a_million_steps(browser: Any, tmp_path: Path) -> None:
         page.close()
     finally:
         server.stop()
+
+
+def test_what_is_drawn_can_be_saved(browser: Any, tmp_path: Path) -> None:
+    write_run(tmp_path / "one", "one", 300)
+    server = Served(tmp_path)
+    page, wrong = open_page(browser, server.url)
+    try:
+        wait(page, "document.getElementById('chart-loss').dataset.points > 500")
+        for button, beginning in (("Save as PNG: loss", b"\x89PNG"), ("Save as CSV: loss", b"step,")):
+            with page.expect_download() as saved:
+                page.get_by_role("button", name=button, exact=True).click()
+            assert Path(saved.value.path()).read_bytes().startswith(beginning)
+        assert wrong == []
+    finally:
+        page.close()
+        server.stop()
+
+
+def test_the_entry_page_draws_a_loss_file_and_finds_a_dashboard(browser: Any, tmp_path: Path) -> None:
+    write_run(tmp_path / "one", "one", 300)
+    entry = Path(__file__).parents[2] / "scripts" / "live-loss-dashboard.html"
+    server = Served(tmp_path, port=8909)  # or, if that is taken, one of those that nobody looks at
+    page, wrong = open_page(browser, entry.as_uri())
+    try:
+        if server.port == 8909:
+            wait(page, "document.querySelector('#found a') !== null")
+        page.set_input_files("#file", tmp_path / "one" / "one.loss.json")
+        wait(page, "document.getElementById('shown').textContent.includes('300')")
+        pen = "document.getElementById('curve')"
+        wait(
+            page,
+            f"{pen}.getContext('2d').getImageData(0, 0, {pen}.width, {pen}.height).data.some((v) => v > 0)",
+        )
+        page.set_input_files("#file", {"name": "x.json", "mimeType": "application/json", "buffer": b"{}"})
+        wait(page, "document.getElementById('shown').textContent.includes('no loss history')")
+        assert wrong == []
+    finally:
+        page.close()
+        server.stop()
