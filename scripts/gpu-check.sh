@@ -101,6 +101,8 @@ for suite in kernel_tests model_tests; do
   step "$suite" "$(find "$build" -name $suite -type f | head -n 1)" --gtest_filter='*cuda*:*Cuda*:Plan*' --gtest_brief=1
   tail -n 3 "$logs/$suite.log"
 done
+# Where the GPU has kernels of its own, the ones that every GPU can run are tested too.
+ANDREA_PORTABLE_KERNELS=1 step portable_kernels "$tests" --gtest_filter='*Attention*cuda*:*Determinism*cuda*' --gtest_brief=1
 step determinism_again "$tests" --gtest_filter='*Determinism*cuda*:*SameBits*cuda*' --gtest_repeat=3 --gtest_brief=1
 
 if [ $do_sanitizer = 1 ]; then
