@@ -76,7 +76,7 @@ def serve(
         )
         server = uvicorn.Server(config)
         shown = f"[{host}]" if ":" in host else host
-        announce(f"dashboard: http://{shown}:{listening.getsockname()[1]}/")
+        address = f"http://{shown}:{listening.getsockname()[1]}/"
 
         def stop() -> None:
             answers.stopping = True
@@ -86,7 +86,8 @@ def serve(
             threading.Thread(target=_wait_for_end, args=(end_with, stop), daemon=True).start()
         try:
             # uvicorn raises the signal again after it has stopped: that is no news to the caller.
-            with contextlib.suppress(KeyboardInterrupt), _quiet_sigterm():
+            with contextlib.suppress(KeyboardInterrupt), _quiet_sigterm(stop):
+                announce(f"dashboard: {address}")  # whoever reads it may end the server at once
                 server.run(sockets=[listening])
         finally:
             answers.stopping = True
@@ -95,16 +96,13 @@ def serve(
 
 
 @contextlib.contextmanager
-def _quiet_sigterm() -> Iterator[None]:
-    """SIGTERM ends the server like Ctrl-C, with exit code 0."""
+def _quiet_sigterm(stop: Callable[[], None]) -> Iterator[None]:
+    """SIGTERM ends the server with exit code 0, also before uvicorn listens to signals and after it has."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def stop(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
+    before = signal.signal(signal.SIGTERM, lambda number, frame: stop())
     try:
         yield
     finally:

@@ -141,7 +141,7 @@ TEST_P(Generation, ATextThatBeginsLikeTheLastIsReadFromWhereTheyDiffer) {
   prompt.insert(prompt.end(), written.begin(), written.end());
   prompt.insert(prompt.end(), {1, 2, 3});
   EXPECT_EQ(read_after(prompt, 2), 3);  // the fourth written id was never read, then 1 and 2
-  prompt[5] = (prompt[5] + 1) % kVocab;
+  prompt[5] = static_cast<std::int32_t>((prompt[5] + 1) % kVocab);
   EXPECT_EQ(read_after(prompt, 2), 17 - 6);
   // What lies in between makes the cache another's: two texts at once, a text that outgrew it, new weights.
   used->generate({{{5}, 3, sampling}, {{6}, 3, sampling}});
