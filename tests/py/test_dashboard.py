@@ -18,6 +18,7 @@ from andrea.curriculum.runs import Run
 from andrea.dashboard.collection import Collection
 from andrea.dashboard.curves import parse_rows, smma, thin_out
 from andrea.dashboard.event_log import EventLog
+from andrea.dashboard.plotly_bundle import compiled_at_once
 from andrea.dashboard.reading import RunReader
 from andrea.dashboard.tail import FollowedFile
 from tiny_run import cli, command, make_experiment, start, train, wait_for
@@ -68,6 +69,13 @@ def test_thinning_keeps_every_peak() -> None:
     assert x.size <= 402
     assert {17, 50_001, 99_998} <= set(x.tolist())
     assert kept.max() == 1e3
+
+
+def test_the_large_function_of_a_bundle_is_put_in_parentheses() -> None:
+    bundle = b"/* notice */\n(function(r, f) { f(); } (self ? self : this, () => {\nlet a = (1);\n}));"
+    expected = b"/* notice */\n(function(r, f) { f(); } (self ? self : this, (() => {\nlet a = (1);\n})));\n"
+    assert compiled_at_once(bundle) == expected
+    assert compiled_at_once(b"another();") == b"another();"
 
 
 def test_a_file_that_grows_is_cut_and_grows_again(tmp_path: Path) -> None:

@@ -141,8 +141,8 @@ def test_a_million_steps(browser: Any, tmp_path: Path) -> None:
         wait(page, f"Number({place}.points) > 2000")
         seconds = time.monotonic() - begun
         print(f"1,000,000 losses sketched {first:.2f} s, drawn {seconds:.2f} s after the page was asked for")
-        assert first < 3  # the promise is 1 s; a shared machine of CI may be slow
-        assert seconds < 6
+        assert first < 2.5  # the promise is 1 s; a shared machine of CI may be slow
+        assert seconds < 4.5
         assert points(page) < 8000
         begun = time.monotonic()
         for _ in range(18):

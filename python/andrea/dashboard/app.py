@@ -17,13 +17,13 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from andrea.curriculum.addresses import is_loopback, parse_host_port
 from andrea.dashboard.collection import Collection
 from andrea.dashboard.machine import MachineWatch
-from andrea.dashboard.plotly_bundle import plotly_js
+from andrea.dashboard.plotly_bundle import plotly_script, plotly_version
 from andrea.dashboard.reading import AXES, SERIES, RunReader
 from andrea.errors import ConfigError
 
@@ -96,7 +96,8 @@ class Answers:
 
     async def page(self, request: Request) -> Response:
         """Answer with the page."""
-        return FileResponse(PAGE / "dashboard.html", media_type="text/html; charset=utf-8")
+        text = (PAGE / "dashboard.html").read_text(encoding="utf-8")
+        return HTMLResponse(text.replace("?v=VERSION", f"?v={plotly_version()}-1"))
 
     async def asset(self, request: Request) -> Response:
         """Answer with one of the page's own files."""
@@ -109,7 +110,7 @@ class Answers:
         if name == "plotly.js":
             # It does not change while its address does not: the page asks for it with a version.
             cached = {"Cache-Control": "max-age=31536000, immutable"} if request.query_params else None
-            return FileResponse(plotly_js(), media_type="text/javascript", headers=cached)
+            return Response(plotly_script(), media_type="text/javascript; charset=utf-8", headers=cached)
         if name not in kinds:
             raise HTTPException(404)
         return FileResponse(PAGE / name, media_type=f"{kinds[name]}; charset=utf-8")

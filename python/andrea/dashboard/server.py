@@ -62,9 +62,9 @@ def serve(
         ) from wrong
     from andrea._core import VERSION
     from andrea.curriculum.addresses import is_loopback
-    from andrea.dashboard.plotly_bundle import plotly_js
+    from andrea.dashboard.plotly_bundle import plotly_script
 
-    plotly_js()
+    plotly_script()  # what is missing is said now, and the first page need not wait for it
     runs, machine = Collection(places), MachineWatch(places[0] if places else Path())
     answers = Answers(runs, machine, VERSION)
     with bind(host, port) as listening:

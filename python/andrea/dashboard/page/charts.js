@@ -68,10 +68,21 @@ const Charts = (() => {
     place.dataset.sketched = String(points);
   }
 
+  const waiting = new Map();
+
+  // Plotly is there: sketches become charts, one at a time, the losses first.
+  function finish() {
+    const id = waiting.has("loss") ? "loss" : waiting.keys().next().value;
+    if (id === undefined) return;
+    setTimeout(finish, 0);
+    draw(id, ...waiting.get(id));
+  }
+
   function draw(id, traces, options, onZoom) {
     const place = document.getElementById("chart-" + id);
     if (!place) return;
-    if (!window.Plotly) { sketch(place, traces, options); return; }
+    if (!window.Plotly) { waiting.set(id, [traces, options, onZoom]); sketch(place, traces, options); return; }
+    waiting.delete(id);
     if (!place.data) place.replaceChildren();
     Plotly.react(place, traces, layout(options), { displayModeBar: false, responsive: true, doubleClick: false });
     if (!listeners.has(place)) {
@@ -105,5 +116,5 @@ const Charts = (() => {
     link.click();
   }
 
-  return { colour, dash, css, plain, short, faint, draw, line, save, download };
+  return { colour, dash, css, plain, short, faint, draw, finish, line, save, download };
 })();

@@ -506,9 +506,8 @@
   }
   // Plotly is fetched beside the data, but read (which stops everything else for a while) after the first sketch.
   if (!window.Plotly) {
-    const src = "assets/plotly.js?v=1";
-    document.head.append(h("link", { rel: "preload", as: "script", href: src }));
-    const read = () => { if (!plotlyAsked) document.head.append(h("script", { src, onload: () => refresh() })); plotlyAsked = true; };
+    const src = $("plotly").href;
+    const read = () => { if (!plotlyAsked) document.head.append(h("script", { src, onload: Charts.finish })); plotlyAsked = true; };
     afterFirst = () => requestAnimationFrame(() => setTimeout(read, 0));
     setTimeout(read, 3000); // no run yet, or none that can be drawn
   }
