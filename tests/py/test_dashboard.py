@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import os
+import pty
+import re
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -161,6 +166,16 @@ def test_a_killed_run_is_dead_and_a_running_one_runs(tmp_path: Path) -> None:
 # ---- over HTTP
 
 
+def ask(port: int, target: str, method: str = "GET", **headers: str) -> tuple[int, Any, dict[str, str]]:
+    """Return status, body (decoded if it is JSON) and headers of an answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request(method, target, headers=headers)
+    reply = connection.getresponse()
+    body, have = reply.read(), {name.lower(): value for name, value in reply.getheaders()}
+    connection.close()
+    return reply.status, json.loads(body) if "json" in have.get("content-type", "") else body, have
+
+
 class Served:
     """A dashboard in a process of its own."""
 
@@ -178,12 +193,7 @@ class Served:
         self.port = int(self.url.rstrip("/").rpartition(":")[2])
 
     def ask(self, target: str, method: str = "GET", **headers: str) -> tuple[int, Any, dict[str, str]]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
-        connection.request(method, target, headers=headers)
-        reply = connection.getresponse()
-        body, have = reply.read(), {name.lower(): value for name, value in reply.getheaders()}
-        connection.close()
-        return reply.status, json.loads(body) if "json" in have.get("content-type", "") else body, have
+        return ask(self.port, target, method, **headers)
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
@@ -252,9 +262,64 @@ def test_the_next_free_port_is_taken(served: Served, trained: Path) -> None:
     assert other.stop() == 0
 
 
-def test_train_with_a_dashboard_beside_it(tmp_path: Path) -> None:
-    result = train(make_experiment(tmp_path), tmp_path / "run", "--dashboard")
-    assert result.returncode == 0, result.stderr
+def read_terminal(master: int, shown: bytearray) -> None:
+    """Take in what is written to a terminal until nobody has it open any more."""
+    with contextlib.suppress(OSError):
+        while block := os.read(master, 1 << 16):
+            shown += block
+    os.close(master)
+
+
+def test_a_dashboard_and_a_terminal_view_beside_a_run(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    run = start(make_experiment(tmp_path, train__steps=1_000_000), out, "--dashboard")
+    view: subprocess.Popen[bytes] | None = None
+    try:
+        assert run.stdout is not None
+        address = next(line for line in run.stdout if "http://127.0.0.1:" in line)
+        threading.Thread(target=run.stdout.read, daemon=True).start()  # a full pipe would hold the run
+        port = int(address.rstrip("/\n").rpartition(":")[2])
+        assert b"assets/dashboard.js" in ask(port, "/")[1]
+        wait_for(lambda: [r["step"] > 0 for r in ask(port, "/api/runs")[1]["runs"]] == [True], run)
+        (seen,) = ask(port, "/api/runs")[1]["runs"]
+        assert seen["state"] == "running"
+        assert seen["directory"] == str(out)
+
+        # In a terminal the view goes on until Ctrl-C, which the run does not notice.
+        master, terminal = pty.openpty()
+        view = subprocess.Popen(
+            command("watch", out),
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            env=os.environ | {"COLUMNS": "160", "LINES": "50", "TERM": "xterm"},
+        )
+        os.close(terminal)
+        shown = bytearray()
+        reading = threading.Thread(target=read_terminal, args=(master, shown), daemon=True)
+        reading.start()
+        end = time.monotonic() + 30
+        while len(set(re.findall(rb"step ([\d,]+)/1,000,000", bytes(shown)))) < 3:
+            assert time.monotonic() < end, shown
+            assert view.poll() is None, shown
+            time.sleep(0.05)
+        view.send_signal(signal.SIGINT)
+        assert view.wait(10) == 0
+        reading.join(10)
+        assert b"alpha" in shown
+        assert b"Traceback" not in shown
+        assert run.poll() is None
+    finally:
+        if view is not None and view.poll() is None:
+            view.kill()
+        run.send_signal(signal.SIGTERM)
+        run.wait(60)
+    # It ends with the run.
+    end = time.monotonic() + 10
+    with contextlib.suppress(ConnectionError):
+        while ask(port, "/api/hello"):
+            assert time.monotonic() < end
+            time.sleep(0.05)
 
 
 def test_an_event_is_announced_within_a_second(tmp_path: Path) -> None:

@@ -161,10 +161,53 @@ def test_what_is_drawn_can_be_saved(browser: Any, tmp_path: Path) -> None:
     page, wrong = open_page(browser, server.url)
     try:
         wait(page, "document.getElementById('chart-loss').dataset.points > 500")
-        for button, beginning in (("Save as PNG: loss", b"\x89PNG"), ("Save as CSV: loss", b"step,")):
+        wait(page, "document.getElementById('chart-coherence').data !== undefined")
+        for button, beginning in (
+            ("Save as PNG: loss", b"\x89PNG"),
+            ("Save as CSV: loss", b"step,"),  # every step, from the server
+            ("Save as CSV: coherence", b"curve,x,y"),  # what is drawn
+        ):
             with page.expect_download() as saved:
                 page.get_by_role("button", name=button, exact=True).click()
             assert Path(saved.value.path()).read_bytes().startswith(beginning)
+        assert wrong == []
+    finally:
+        page.close()
+        server.stop()
+
+
+def write_attempts(folder: Path) -> None:
+    """Write a run of 100 steps, one in 36 s, that was ended at step 70 and went on from 50 an hour later."""
+    write_run(folder, "one", 100)
+    begin = '{"kind":"start","step":%d,"time":%d,"message":"","rows":4,"context":32}'
+    lines = []
+    for first, end, clock in ((0, 70, 0), (50, 100, 3600)):
+        lines.append(begin % (first, clock + 36 * first))
+        lines += [f"[{t},{3 + first / 100},1,0.1,1,{clock + 36 * t}]" for t in range(first, end)]
+    (folder / "one.events.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def test_axes_and_superseded_steps(browser: Any, tmp_path: Path) -> None:
+    write_attempts(tmp_path / "one")
+    server = Served(tmp_path)
+    page, wrong = open_page(browser, server.url)
+    chart = "document.getElementById('chart-loss')"
+    try:
+        wait(page, f"{chart}.data && {chart}.data[0].x.length === 100")
+        for axis, last, note in (("time", 99 * 36 / 3600, "by hours"), ("tokens", 99 * 4 * 32, "by tokens")):
+            page.select_option("#axis", axis)
+            wait(page, f"Math.abs({chart}.data[0].x[99] - {last}) < 1e-3")
+            wait(page, f"document.getElementById('loss-note').textContent.startsWith('{note}')")
+            wait(page, f"Math.abs(document.getElementById('chart-lr').data[0].x[99] - {last}) < 1e-3")
+        page.select_option("#axis", "step")
+        page.click("#replaced")
+        earlier = f"{chart}.data.find((t) => t.name === 'one, superseded')"
+        wait(page, f"{earlier} !== undefined")
+        assert page.evaluate(f"{earlier}.x") == list(range(50, 70))
+        assert set(page.evaluate(f"{earlier}.y")) == {3}
+        assert page.get_attribute("#replaced", "aria-pressed") == "true"
+        page.click("#replaced")
+        wait(page, f"{earlier} === undefined")
         assert wrong == []
     finally:
         page.close()
@@ -185,6 +228,18 @@ def test_the_entry_page_draws_a_loss_file_and_finds_a_dashboard(browser: Any, tm
         wait(
             page,
             f"{pen}.getContext('2d').getImageData(0, 0, {pen}.width, {pen}.height).data.some((v) => v > 0)",
+        )
+        # Dropped: what cannot be read leaves the curve, another history replaces it.
+        drop = """([name, text]) => {
+            const data = new DataTransfer();
+            if (name) data.items.add(new File([text], name)); else if (text) data.setData("text/plain", text);
+            document.dispatchEvent(new DragEvent("drop", { dataTransfer: data, bubbles: true }));
+        }"""
+        page.evaluate(drop, ["", ""])
+        page.evaluate(drop, ["", "only text"])
+        page.evaluate(drop, ["two.loss.json", "[\n[0, 5.0],\n[1, null],\n[2, 4.5],\n[3, 4."])  # torn
+        wait(
+            page, "document.getElementById('shown').textContent.startsWith('two.loss.json: step 3, loss 4.5')"
         )
         page.set_input_files("#file", {"name": "x.json", "mimeType": "application/json", "buffer": b"{}"})
         wait(page, "document.getElementById('shown').textContent.includes('no loss history')")
