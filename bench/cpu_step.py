@@ -22,6 +22,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from torch_peer import gpt2_like
+
 ROOT = Path(__file__).resolve().parent.parent
 SHAPES = {  # d_model, layers, heads, context, vocabulary, batch
     "NANO": (128, 4, 4, 256, 1281, 8),
@@ -56,49 +58,13 @@ def ours(binary: Path, shape: str, threads: int, steps: int, clock: str) -> dict
 def torch_step(shape: str, threads: int, clock: str) -> Callable[[], float]:
     """A PyTorch model of the shape; each call trains one step and returns its milliseconds."""
     import torch
-    from torch import nn
-    from torch.nn import functional
 
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     now = time.process_time if clock == "cpu" else time.perf_counter
     d, layers, heads, context, vocabulary, batch = SHAPES[shape]
-    padded = (vocabulary + 63) // 64 * 64
 
-    class Block(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.norm1, self.norm2 = nn.LayerNorm(d), nn.LayerNorm(d)
-            self.qkv, self.out = nn.Linear(d, 3 * d, bias=False), nn.Linear(d, d, bias=False)
-            self.up, self.down = nn.Linear(d, 4 * d, bias=False), nn.Linear(4 * d, d, bias=False)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            parts = self.qkv(self.norm1(x)).view(batch, context, 3, heads, d // heads).unbind(2)
-            q, k, v = (part.transpose(1, 2) for part in parts)
-            attended = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = x + self.out(attended.transpose(1, 2).reshape(batch, context, d))
-            hidden: torch.Tensor = self.down(functional.gelu(self.up(self.norm2(x)), approximate="tanh"))
-            return x + hidden
-
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.tokens, self.positions = nn.Embedding(padded, d), nn.Embedding(context, d)
-            self.blocks = nn.ModuleList(Block() for _ in range(layers))
-            self.norm = nn.LayerNorm(d)
-            for parameter in self.parameters():
-                if parameter.dim() > 1:
-                    nn.init.normal_(parameter, 0, 0.02)
-
-        def forward(self, ids: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-            x = self.tokens(ids) + self.positions.weight
-            for block in self.blocks:
-                x = block(x)
-            logits = functional.linear(self.norm(x), self.tokens.weight)
-            loss: torch.Tensor = functional.cross_entropy(logits.view(-1, padded), targets.view(-1))
-            return loss
-
-    model = Model()
+    model = gpt2_like(d, layers, heads, context, vocabulary, batch)
     optimizer = torch.optim.AdamW(model.parameters(), 3e-4, weight_decay=0.1, fused=True)
     ids = torch.randint(0, vocabulary, (batch, context))
     targets = torch.randint(0, vocabulary, (batch, context))

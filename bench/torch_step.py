@@ -21,6 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from torch_peer import gpt2_like
+
 from andrea.binary import path_of_binary
 
 WARM_UP = 8
@@ -42,48 +44,13 @@ def torch_step(shape: dict[str, Any], given: argparse.Namespace) -> Callable[[],
     """Return a function that trains a PyTorch model of the shape for one step, without waiting for it."""
     import torch
     from torch import nn
-    from torch.nn import functional
 
     torch.manual_seed(0)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     d, heads, context, batch = shape["d_model"], shape["n_head"], shape["context"], given.batch_size
-    padded = (shape["vocab_size"] + 63) // 64 * 64
     gpu = given.device == "cuda"
 
-    class Block(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.norm1, self.norm2 = nn.LayerNorm(d), nn.LayerNorm(d)
-            self.qkv, self.out = nn.Linear(d, 3 * d, bias=False), nn.Linear(d, d, bias=False)
-            self.up, self.down = nn.Linear(d, 4 * d, bias=False), nn.Linear(4 * d, d, bias=False)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            parts = self.qkv(self.norm1(x)).view(batch, context, 3, heads, d // heads).unbind(2)
-            q, k, v = (part.transpose(1, 2) for part in parts)
-            attended = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = x + self.out(attended.transpose(1, 2).reshape(batch, context, d))
-            hidden: torch.Tensor = self.down(functional.gelu(self.up(self.norm2(x)), approximate="tanh"))
-            return x + hidden
-
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.tokens, self.positions = nn.Embedding(padded, d), nn.Embedding(context, d)
-            self.blocks = nn.ModuleList(Block() for _ in range(shape["n_layer"]))
-            self.norm = nn.LayerNorm(d)
-            for parameter in self.parameters():
-                if parameter.dim() > 1:
-                    nn.init.normal_(parameter, 0, 0.02)
-
-        def forward(self, ids: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-            x = self.tokens(ids) + self.positions.weight
-            for block in self.blocks:
-                x = block(x)
-            logits = functional.linear(self.norm(x), self.tokens.weight)
-            loss: torch.Tensor = functional.cross_entropy(logits.view(-1, padded).float(), targets.view(-1))
-            return loss
-
-    model = Model().to(given.device)
+    model = gpt2_like(d, shape["n_layer"], heads, context, shape["vocab_size"], batch).to(given.device)
     forward: Any = torch.compile(model) if gpu else model
     optimizer = torch.optim.AdamW(model.parameters(), 3e-4, weight_decay=0.1, fused=True, capturable=gpu)
     ids, targets = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from andrea.binary import path_of_binary
 from andrea.generate.stream import fit_for_terminal
 from andrea.train.display import curve, duration
 from andrea.train.sizes import SIZES
-from tiny_run import cli, command, make_experiment, train, words
+from tiny_run import cli, command, make_experiment, on_terminal, train, words
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
@@ -295,25 +294,9 @@ def test_a_terminal_gets_a_panel_and_a_log_gets_lines(config: Path, tmp_path: Pa
     log = train(config, tmp_path / "log").stdout
     assert re.search(r"^step 60/60  loss \d+\.\d{4}  smma ", log, re.MULTILINE)
     assert "\x1b" not in log
-    leader, follower = pty.openpty()
-    process = subprocess.Popen(
-        command("train", config, "--out", tmp_path / "terminal", "--device", "cpu", "--threads", 1),
-        stdout=follower,
-        stderr=follower,
-        env=os.environ | {"TERM": "xterm-256color", "COLUMNS": "120"},
-    )
-    os.close(follower)
-    shown = b""
-    while True:
-        try:
-            piece = os.read(leader, 4096)
-        except OSError:
-            break
-        if not piece:
-            break
-        shown += piece
-    os.close(leader)
-    assert process.wait() == 0
+    arguments = command("train", config, "--out", tmp_path / "terminal", "--device", "cpu", "--threads", 1)
+    code, shown = on_terminal(120, 40, arguments, TERM="xterm-256color", COLUMNS="120")
+    assert code == 0
     text = shown.decode()
     for says in ("step 60/60", "perplexity", "ln V = 5.802", "tok/s", "memory", "finished: 60 steps"):
         assert says in text, says

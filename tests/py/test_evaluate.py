@@ -13,7 +13,7 @@ from andrea import Engine, Tokenizer, load_experiment
 from andrea._core import BtokFile
 from andrea.cli import run
 from andrea.data.pack import pack_documents
-from tiny_run import make_experiment
+from tiny_run import make_wild_checkpoint
 
 CONTEXT = 32
 
@@ -21,14 +21,7 @@ CONTEXT = 32
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return an experiment with a checkpoint beside it."""
-    path = make_experiment(tmp_path_factory.mktemp("evaluate"))
-    engine = Engine(load_experiment(str(path)), "cpu", 1)
-    wild = np.random.default_rng(1)
-    engine.load_parameters(
-        {name: values + wild.normal(0, 0.1, values.shape) for name, values in engine.parameters().items()}
-    )
-    engine.save(path.with_name("x.bin"))
-    return path
+    return make_wild_checkpoint(tmp_path_factory.mktemp("evaluate"), 0.1)
 
 
 def evaluated(capsys: pytest.CaptureFixture[str], config: Path, *flags: object) -> tuple[int, str, str]:

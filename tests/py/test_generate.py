@@ -18,7 +18,7 @@ from andrea.generate.chat import Chat, ReplyText
 from andrea.generate.model import Reader, TrainedModel, idle_cores, load_model
 from andrea.generate.sample import Choice, InOrder, Wanted, write_samples
 from andrea.generate.stream import TextStream, fit_for_terminal
-from tiny_run import make_experiment
+from tiny_run import make_wild_checkpoint
 
 CONTEXT = 32
 
@@ -26,14 +26,7 @@ CONTEXT = 32
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return an experiment with a checkpoint of wild weights beside it, so that texts differ."""
-    path = make_experiment(tmp_path_factory.mktemp("generate"))
-    engine = Engine(load_experiment(str(path)), "cpu", 1)
-    wild = np.random.default_rng(1)
-    engine.load_parameters(
-        {name: values + wild.normal(0, 0.2, values.shape) for name, values in engine.parameters().items()}
-    )
-    engine.save(path.with_name("x.bin"))
-    return path
+    return make_wild_checkpoint(tmp_path_factory.mktemp("generate"), 0.2)
 
 
 def load(config: Path, sequences: int = 1) -> TrainedModel:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import random
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 TEXT = (
@@ -124,3 +126,43 @@ def history(run: Path, name: str = "tiny") -> dict[str, bytes]:
     files = [run / f"{name}{suffix}" for suffix in (".loss.json", ".samples.json", ".rows.jsonl")]
     files += sorted(run.glob("step_*.bin"))
     return {path.name: path.read_bytes() for path in files}
+
+
+def on_terminal(columns: int, rows: int, arguments: list[str], **environment: str) -> tuple[int, bytes]:
+    """Run on a terminal of a size; returns exit code and what was shown."""
+    import fcntl
+    import struct
+    import termios
+
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    kept = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
+    process = subprocess.Popen(
+        arguments, stdout=follower, stderr=follower, env=kept | {"TERM": "xterm"} | environment
+    )
+    os.close(follower)
+    shown = b""
+    while True:
+        try:
+            piece = os.read(leader, 4096)
+        except OSError:
+            break
+        if not piece:
+            break
+        shown += piece
+    os.close(leader)
+    return process.wait(), shown
+
+
+def make_wild_checkpoint(folder: Path, spread: float) -> Path:
+    """Write an experiment, returned, and beside it x.bin: initial weights and noise of `spread`."""
+    from andrea import Engine, load_experiment
+
+    config = make_experiment(folder)
+    engine = Engine(load_experiment(str(config)), "cpu", 1)
+    wild = np.random.default_rng(1)
+    engine.load_parameters(
+        {name: values + wild.normal(0, spread, values.shape) for name, values in engine.parameters().items()}
+    )
+    engine.save(config.with_name("x.bin"))
+    return config

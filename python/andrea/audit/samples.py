@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,10 +9,8 @@ from typing import Any
 
 import msgspec
 
-from andrea.curriculum.runs import Run, find_runs
+from andrea.curriculum.runs import Run, find_runs, newest_states
 from andrea.errors import ConfigError, DataError, IoError
-
-_ARCHIVE = re.compile(r"\.samples\.until_(\d+)\.json$")
 
 
 @dataclass(frozen=True)
@@ -75,15 +72,11 @@ def read_history(directory: Path) -> History:
 
 
 def _all_samples(run: Run, notes: list[str]) -> list[Sample]:
-    archives = sorted(
-        (int(match[1]), path)
-        for path in run.directory.glob(f"{run.name}.samples.until_*.json")
-        if (match := _ARCHIVE.search(path.name))
-    )
+    archives = run.sample_archives()
     # A later file wins: what a resume took back was sampled anew.
     found: dict[tuple[int, int], Sample] = {}
     taken_back = without_text = 0
-    for path in [*(path for _, path in archives), run.samples]:
+    for path in [*archives, run.samples]:
         counts: dict[int, int] = {}
         for element in elements(path, notes):
             sample = _sample(element, path.name)
@@ -143,8 +136,7 @@ def elements(path: Path, notes: list[str]) -> Iterator[Any]:
 
 
 def _newest_state(directory: Path) -> tuple[dict[str, Any] | None, bool]:
-    states = sorted(directory.glob("step_*.state.json"), key=lambda p: (len(p.name), p.name), reverse=True)
-    for path in states:
+    for path in newest_states(directory):
         try:
             state = msgspec.json.decode(path.read_bytes())
             return dict(state["config"]), bool(state["stopped_by_gate"])

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from andrea.curriculum.runs import newest_states
 from andrea.errors import CheckpointError, ConfigError, IoError
 
 LOCK_NAME = ".andrea.lock"
@@ -22,7 +23,7 @@ def newest_config(run: Path, name: str) -> dict[str, Any]:
     """Return the effective config in the newest readable state. Raises CheckpointError or ConfigError."""
     if not run.is_dir():
         raise ConfigError(f"{run} is no run directory")
-    for path in sorted(run.glob("step_*.state.json"), key=lambda p: (len(p.name), p.name), reverse=True):
+    for path in newest_states(run):
         try:
             config = msgspec.json.decode(path.read_bytes())["config"]
             config = msgspec.json.decode(config) if isinstance(config, str) else config

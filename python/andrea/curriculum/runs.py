@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ MAX_RUNS = 1000
 MAX_LINE = 16 << 20  # bytes of one element
 _BLOCK = 1 << 16
 _STEP = re.compile(r"step_(\d{6,})\.bin")
+_STATE = re.compile(r"step_(\d{6,})\.state\.json")
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,10 @@ class Run:
         """Return the path of rows and decisions."""
         return self.directory / f"{self.name}.rows.jsonl"
 
+    def sample_archives(self) -> list[Path]:
+        """Return the samples that polishing set aside, in the order of their steps."""
+        return sorted(self.directory.glob(f"{glob.escape(self.name)}.samples.until_*.json"), key=by_step)
+
     def summary(self) -> dict[str, Any]:
         """Return name, directory and the last loss."""
         last = last_elements(self.loss, 1)
@@ -55,6 +61,17 @@ def find_runs(root: Path) -> list[Run]:
             if path.is_file() and len(found) < MAX_RUNS:
                 found.append(Run(path.parent, path.name.removesuffix(".loss.json")))
     return found
+
+
+def by_step(path: Path) -> tuple[int, str]:
+    """Return a key that sorts files by the step in their names: six digits, or more from a million on."""
+    return len(path.name), path.name
+
+
+def newest_states(directory: Path) -> list[Path]:
+    """Return the states of a run directory, the newest first."""
+    states = (path for path in directory.glob("step_*.state.json") if _STATE.fullmatch(path.name))
+    return sorted(states, key=by_step, reverse=True)
 
 
 def checkpoints(run: Run) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from andrea.curriculum.runs import Run
+from andrea.curriculum.runs import Run, newest_states
 from andrea.dashboard.columns import Columns
 from andrea.dashboard.curves import Floats, parse_rows, smma, thin_out
 from andrea.dashboard.event_log import EventLog
@@ -52,7 +52,7 @@ class RunReader:
         self._config: dict[str, Any] | None = None
         self._config_tried = False
         self._state = ""
-        self.samples.begin_anew(run.directory, run.name)
+        self.samples.begin_anew(run)
 
     # ---- reading
 
@@ -110,7 +110,7 @@ class RunReader:
         elif kind == "rows":
             self.rows = RowsLog()
         else:
-            self.samples.begin_anew(self.run.directory, self.run.name)
+            self.samples.begin_anew(self.run)
 
     # ---- what it tells
 
@@ -313,7 +313,7 @@ class RunReader:
 
 
 def _config_of_state(directory: Path) -> dict[str, Any] | None:
-    for path in sorted(directory.glob("step_*.state.json"), reverse=True)[:3]:
+    for path in newest_states(directory)[:3]:
         try:
             if path.stat().st_size > MAX_STATE:
                 continue

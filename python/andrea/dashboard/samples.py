@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import msgspec
+
+from andrea.curriculum.runs import Run
 
 PARTS = ("bigrams", "trigrams", "words", "characters")
 
@@ -26,12 +27,11 @@ class Samples:
         """Take in whole lines, in file order."""
         self._now += _decode(lines)
 
-    def begin_anew(self, directory: Path, name: str) -> None:
+    def begin_anew(self, run: Run) -> None:
         """Forget the live file's samples and read what a polish archived."""
         self._now, self._archived = [], []
-        for path in sorted(directory.iterdir() if directory.is_dir() else ()):
-            if path.name.startswith(f"{name}.samples.until_") and path.name.endswith(".json"):
-                self._archived += _decode(path.read_bytes())
+        for path in run.sample_archives():
+            self._archived += _decode(path.read_bytes())
 
     def index(self) -> list[dict[str, Any]]:
         """Return for each sample its step, prompt, loss, score and parts, in order; no texts."""

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from andrea.checkpoint import Floats, read_weights
-from andrea.errors import CheckpointError, ConfigError, DataError, Error, IoError
+from andrea.curriculum.runs import newest_states
+from andrea.errors import CheckpointError, ConfigError, Error, IoError
 from andrea.export.layout import ModelShape
 
 if TYPE_CHECKING:
@@ -64,8 +65,7 @@ def load_trained(path: Path, config: Path | None = None) -> Trained:
 
 def _newest(run: Path, config: Path | None) -> Trained:
     faults: list[str] = []
-    states = sorted(run.glob("step_*.state.json"), key=lambda p: (len(p.name), p.name), reverse=True)
-    for path in states:
+    for path in newest_states(run):
         try:
             found = load_trained(path.with_name(path.name.removesuffix(".state.json") + ".bin"), config)
         except (CheckpointError, IoError) as fault:
@@ -115,22 +115,9 @@ def _tokenizer(settings: dict[str, Any], state: dict[str, Any] | None) -> Tokeni
     path = settings.get("data", {}).get("tokenizer")
     if not path:
         return None
-    from andrea.tokenizer import Tokenizer
+    from andrea.tokenizer.of_model import load_for_model
 
-    tokenizer = Tokenizer.load(path)
-    vocab_size = settings["model"]["vocab_size"]
-    if tokenizer.vocab_size != vocab_size:
-        raise ConfigError(
-            f"{path} has {tokenizer.vocab_size} ids, the model {vocab_size}: this is not the tokenizer "
-            "it was trained with"
-        )
-    promised = state["tokenizer_hash"] if state else f"{tokenizer.hash:016x}"
-    if promised != f"{tokenizer.hash:016x}" and int(promised, 16):
-        raise DataError(
-            f"{path} has hash {tokenizer.hash:016x}, the model was trained with {promised}; put that "
-            "tokenizer back, or name it in an experiment given by --config"
-        )
-    return tokenizer
+    return load_for_model(path, settings["model"]["vocab_size"], state["tokenizer_hash"] if state else None)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from andrea.errors import CheckpointError, ConfigError, DataError, IoError
+from andrea.curriculum.runs import newest_states
+from andrea.errors import CheckpointError, ConfigError, IoError
 
 if TYPE_CHECKING:
     from andrea._core import Engine, Experiment
@@ -63,7 +64,7 @@ def idle_cores() -> int:
 def _newest_of_run(run: Path, config: Path | None, reader: Reader) -> TrainedModel:
     """Try the checkpoints from the newest on; one that cannot be read is passed over."""
     faults = []
-    for state in sorted(run.glob("step_*.state.json"), key=_step_of, reverse=True):
+    for state in newest_states(run):
         path = state.with_name(state.name.removesuffix(".state.json") + ".bin")
         try:
             return _load(path, config, config or state, reader)
@@ -76,11 +77,6 @@ def _newest_of_run(run: Path, config: Path | None, reader: Reader) -> TrainedMod
     )
 
 
-def _step_of(state: Path) -> int:
-    digits = state.name.removeprefix("step_").removesuffix(".state.json")
-    return int(digits) if digits.isdigit() else -1
-
-
 def _settings(checkpoint: Path, config: Path | None) -> tuple[dict[str, Any], str | None]:
     """Return the effective experiment of `checkpoint`, and the hash of its tokenizer if known."""
     if config is not None:
@@ -89,8 +85,7 @@ def _settings(checkpoint: Path, config: Path | None) -> tuple[dict[str, Any], st
         settings: dict[str, Any] = json.loads(load_experiment(str(config)).effective_json())
         return settings, None
     own = checkpoint.with_name(checkpoint.name.removesuffix(".bin") + ".state.json")
-    states = sorted(checkpoint.parent.glob("step_*.state.json"), key=_step_of, reverse=True)
-    for state in [own, *states]:
+    for state in [own, *newest_states(checkpoint.parent)]:
         try:
             content = json.loads(state.read_text(encoding="utf-8"))
             settings = content["config"]
@@ -104,7 +99,7 @@ def _settings(checkpoint: Path, config: Path | None) -> tuple[dict[str, Any], st
 
 def _load(checkpoint: Path, config: Path | None, origin: Path, reader: Reader) -> TrainedModel:
     from andrea._core import Engine, backends_present
-    from andrea.tokenizer import Tokenizer
+    from andrea.tokenizer.of_model import load_for_model
 
     settings, tokenizer_hash = _settings(checkpoint, config)
     experiment = _for_reading(settings, origin, reader.rows)
@@ -112,18 +107,7 @@ def _load(checkpoint: Path, config: Path | None, origin: Path, reader: Reader) -
     tokenizer_path = settings["data"].get("tokenizer")
     if not tokenizer_path:
         raise ConfigError(f"{origin}: the experiment names no tokenizer, so there is no text to show")
-    tokenizer = Tokenizer.load(tokenizer_path)
-    vocab_size = settings["model"]["vocab_size"]
-    if tokenizer.vocab_size != vocab_size:
-        raise ConfigError(
-            f"{tokenizer_path} has {tokenizer.vocab_size} ids, the model {vocab_size}: "
-            "this is not the tokenizer it was trained with"
-        )
-    if tokenizer_hash not in (None, f"{tokenizer.hash:016x}", f"{0:016x}"):
-        raise DataError(
-            f"{tokenizer_path} has hash {tokenizer.hash:016x}, the checkpoint was trained with "
-            f"{tokenizer_hash}: put that tokenizer back"
-        )
+    tokenizer = load_for_model(tokenizer_path, settings["model"]["vocab_size"], tokenizer_hash)
     on_cpu = reader.device == "cpu" or "cuda" not in backends_present()
     engine = Engine(
         experiment,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypedDict
 
 import typer
 
@@ -187,6 +187,26 @@ def train(
     raise typer.Exit(code)
 
 
+class Changes(TypedDict):
+    """What `plan` and `bench` change of an experiment, as the engine takes it; None: nothing."""
+
+    precision: str | None
+    batch_size: int | None
+    micro_batches: int | None
+    recompute: str | None
+
+
+def _changes(
+    precision: Precision | None, batch: int | None, micro_batches: int | None, recompute: Recompute | None
+) -> Changes:
+    return {
+        "precision": precision.value if precision else None,
+        "batch_size": batch,
+        "micro_batches": micro_batches,
+        "recompute": recompute.value if recompute else None,
+    }
+
+
 def plan(
     config: Config,
     memory: MemoryOption = None,
@@ -211,10 +231,7 @@ def plan(
         device.value,
         threads,
         memory,
-        precision=precision.value if precision else None,
-        batch_size=batch_size,
-        micro_batches=micro_batches,
-        recompute=recompute.value if recompute else None,
+        **_changes(precision, batch_size, micro_batches, recompute),
     )
     print(json.dumps(report.data, indent=2) if as_json else report.text.rstrip("\n"))
     raise typer.Exit(0 if report.fits else 78)
@@ -247,10 +264,7 @@ def bench(
         device.value,
         threads,
         memory,
-        precision=precision.value if precision else None,
-        batch_size=batch_size,
-        micro_batches=micro_batches,
-        recompute=recompute.value if recompute else None,
+        **_changes(precision, batch_size, micro_batches, recompute),
         steps=steps,
         only=only,
     )
