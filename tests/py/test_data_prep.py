@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -150,42 +150,49 @@ def test_stopped_between_units_and_resumed(tmp_path: Path, monkeypatch: pytest.M
         prepare(recipe, say=quiet)
 
 
-def wait_for(what: Callable[[], bool], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.01)
-
-
+# The run stops for good before a rename that the test names: so many parts made, or a whole .btok ready.
 SCRIPT = """
+import os
 import sys
+import time
 from pathlib import Path
 from andrea.data import units
 units.UNIT_BYTES, units.CHUNK_BYTES = 16_000, 5_000
 from andrea.data.prep import prepare
+recipe, processes, suffix, before = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+rename = os.replace
+def replace(temporary, path):
+    if Path(path).suffix == suffix and len(list(Path(path).parent.glob("*" + suffix))) >= before:
+        (recipe.parent / "reached").touch()
+        time.sleep(600)
+    rename(temporary, path)
+os.replace = replace
 if __name__ == "__main__":
-    prepare(Path(sys.argv[1]), processes=int(sys.argv[2]), resume=True, say=lambda line: None)
+    prepare(recipe, processes=processes, resume=True, say=lambda line: None)
 """
 
 
-@pytest.mark.parametrize(("processes", "parts"), [(1, 9), (2, 3), (1, -1)])
-def test_kill_9_then_resume(tmp_path: Path, small_units: None, processes: int, parts: int) -> None:
+@pytest.mark.parametrize(
+    ("processes", "suffix", "before"), [(1, ".part", 9), (2, ".part", 3), (1, ".btok", 0), (1, ".btok", 2)]
+)
+def test_kill_9_then_resume(
+    tmp_path: Path, small_units: None, processes: int, suffix: str, before: int
+) -> None:
     recipe = make(tmp_path, rows=500)
     prepare(recipe, say=quiet, out=tmp_path / "whole")
-    work = tmp_path / "out" / ".work"
-
-    def merging() -> bool:
-        return any((tmp_path / "out").glob(".*.tmp"))
-
     script = tmp_path / "run.py"
     script.write_text(SCRIPT)
-    run = subprocess.Popen([sys.executable, str(script), str(recipe), str(processes)], start_new_session=True)
+    run = subprocess.Popen([sys.executable, str(script), str(recipe), str(processes), suffix, str(before)])
     try:
-        made = (lambda: len(list(work.glob("*.part"))) >= parts) if parts > 0 else merging
-        wait_for(lambda: run.poll() is not None or made())
+        end = time.monotonic() + 120
+        while not (tmp_path / "reached").exists():
+            assert run.poll() is None, "the run ended before the point where it was to be killed"
+            assert time.monotonic() < end, "the run never came to the point where it was to be killed"
+            time.sleep(0.01)
     finally:
-        os.kill(run.pid, signal.SIGKILL)
+        run.kill()
         run.wait()
+    assert len(list((tmp_path / "out").glob("*.btok"))) == (before if suffix == ".btok" else 0)
     for name in (tmp_path / "out").glob("*.btok"):
         assert name.read_bytes() == (tmp_path / "whole" / name.name).read_bytes()
     prepare(recipe, resume=True, say=quiet)
