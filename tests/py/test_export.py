@@ -10,11 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from andrea.audit.samples import read_history
 from andrea.errors import CheckpointError, ConfigError, DataError, IoError
 from andrea.export.gguf_file import export_gguf
 from andrea.export.hugging_face import export_folder
 from andrea.export.source import load_trained
 from andrea.export.tensors_file import export_tensors, read_about
+from andrea.generate.model import load_model
 from export_cases import SHAPES, make_model
 from tiny_run import cli, make_experiment, train
 
@@ -213,9 +215,35 @@ def test_run_falls_back_to_the_newest_pair_that_verifies(tmp_path: Path) -> None
     newest.write_bytes(damaged)
     older = load_trained(run)
     assert older.step == 10
+    assert load_model(run).engine.steps_done == 10  # what writes and evaluates does not trust it either
+    with pytest.raises(CheckpointError, match="one of them is damaged"):
+        load_model(newest)
     assert "step_000020.bin has hash" in older.notes[0]
     with pytest.raises(CheckpointError, match="one of them is damaged"):
         load_trained(newest)
+
+    damaged[5000] ^= 1
+    newest.write_bytes(damaged)
+    state = run / "step_000020.state.json"
+    state.write_text(state.read_text().replace('"d_model":16', '"d_model":"x"'))
+    assert load_trained(run).step == load_model(run).engine.steps_done == 10
+    history = read_history(run)
+    assert history.settings is not None
+    assert history.settings["model"]["d_model"] == 16
+    assert "step_000020.state.json is damaged" in history.notes[0]
+
+
+def test_pipes_and_files_without_end_are_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for endless in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(CheckpointError, match="not a regular file"):
+            load_trained(endless)
+    trained = make_model(tmp_path, "tied").trained()
+    with pytest.raises(ConfigError, match="a pipe or a socket"):
+        export_tensors(trained, tmp_path / "pipe", "f32", force=False)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(IoError, match="file/x: cannot write"):  # and not the removal of its temporary file
+        export_tensors(trained, tmp_path / "file" / "x", "f32", force=False)
 
 
 def test_what_cannot_be_exported_is_told(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from andrea.data.files import fsync_directory, replace, writing
+from andrea.data.files import discard, fsync_directory, replace, writing
 from andrea.errors import ConfigError
 
 Recognise = Callable[[Path], bool]
@@ -27,6 +27,8 @@ def new_file(path: Path, force: bool, is_earlier: Recognise) -> Iterator[Path]:
     """
     if path.is_dir():
         raise ConfigError(f"{path} is a folder, and this format is one file; give --out a file name")
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"{path} is a device, a pipe or a socket; give --out a file name")
     _refuse_others(path, force, is_earlier)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -37,7 +39,7 @@ def new_file(path: Path, force: bool, is_earlier: Recognise) -> Iterator[Path]:
             replace(temporary, path)
             fsync_directory(path.parent)
     finally:
-        temporary.unlink(missing_ok=True)
+        discard(temporary)
 
 
 @contextmanager
