@@ -231,6 +231,56 @@ def test_a_reply_is_repeatable_and_an_interrupt_keeps_what_was_written(config: P
     assert talk.turns[-1] == Turn(ASSISTANT, reply.text)
 
 
+def test_prompts_of_a_file_and_of_a_pipe_are_the_same_lines(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = tmp_path / "prompts"
+
+    def both(content: bytes, *flags: object) -> list[tuple[int, str, str]]:
+        lines.write_bytes(content)
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+        return [
+            andrea(capsys, config, "sample", "--prompts", at, "--tokens", 2, *flags) for at in (lines, "-")
+        ]
+
+    (code, out, _), piped = both("\ufeff the\x0c\u2028of\r\n\n and\n".encode(), "--json")
+    assert (code, out) == piped[:2]
+    prompts = [json.loads(line)["prompt"] for line in out.removesuffix("\n").split("\n")]
+    assert prompts == [" the\x0c\u2028of", "", " and"]
+    assert [code for code, _, _ in both(b" the\xff\n")] == [65, 65]
+    assert "\x1b" not in both(b" the\x1b[31m\n")[0][1]  # a prompt does not act on the terminal
+
+
+def test_standard_input_may_be_closed_or_no_text(
+    config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b" the\xff\n"), "utf-8"))
+    assert andrea(capsys, config, "chat")[0] == 65
+    monkeypatch.setattr("sys.stdin", None)
+    for arguments in (("chat",), ("sample", "--prompts", "-")):
+        code, _, err = andrea(capsys, config, *arguments)
+        assert code == 74
+        assert "standard input is closed" in err
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("--top-p", "0"),
+        ("--top-p", "nan"),
+        ("--temperature", "inf"),
+        ("--repetition-penalty", "1e400"),
+        ("-n", "999999999"),
+    ],
+)
+def test_values_that_mean_nothing_are_wrong_use(
+    config: Path, capsys: pytest.CaptureFixture[str], flag: str, value: str
+) -> None:
+    code, out, err = andrea(capsys, config, "sample", "--prompt", " the", flag, value)
+    assert (code, out) == (64, "")
+    assert flag in err
+
+
 def test_chat_answers_messages_and_lines_of_a_pipe(
     config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,7 +289,7 @@ def test_chat_answers_messages_and_lines_of_a_pipe(
     assert code == 0
     assert out.count("< ") >= 2
     assert "--tokens" in err
-    monkeypatch.setattr("sys.stdin", io.StringIO(" the\n/reset\n/nonsense\n\n the\n/quit\n of\n"))
+    monkeypatch.setattr("sys.stdin", io.StringIO(" the\n/reset\n/nonsense\n\n the\n/quit\r\n of\n"))
     code, piped, err = andrea(capsys, config, "chat", *flags)
     assert code == 0
     assert piped.startswith(out.splitlines()[0])

@@ -152,7 +152,9 @@ def judge(
         Path | None, typer.Option("--cache", metavar="DIR", show_default="~/.cache/andrea/judge")
     ] = None,
     parallel: Annotated[int, typer.Option("--parallel", min=1, max=64, help="Questions at once.")] = 4,
-    timeout: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds without an answer.")] = 60.0,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.1, max=86400.0, help="Seconds without an answer.")
+    ] = 60.0,
     retries: Annotated[int, typer.Option("--retries", min=0, max=20, help="After 429, 5xx, no answer.")] = 4,
     body: Annotated[
         str, typer.Option("--body", metavar="JSON", help="Fields for each request; null takes one out.")
@@ -170,7 +172,7 @@ def judge(
     text = _rubric(rubric) if rubric else default_rubric()
     extra = _body(body)
     endpoint = None
-    if url:
+    if url is not None:
         endpoint = Endpoint(url, model, _key(key_env), extra, timeout, retries)
         if endpoint.key and url.startswith("http://") and not _loopback(url):
             print("[the key travels unencrypted: --url is http, not https]", file=sys.stderr)
@@ -248,9 +250,12 @@ def _rubric(path: Path) -> str:
     from andrea.errors import DataError
 
     try:
-        return path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 at byte {error.start}; save the rubric as UTF-8") from error
+    if not text.strip():
+        raise DataError(f"{path}: empty; write what the judge shall look at, or leave --rubric out")
+    return text
 
 
 def _body(text: str) -> dict[str, Any]:
@@ -258,7 +263,8 @@ def _body(text: str) -> dict[str, Any]:
 
     try:
         body = json.loads(text)
-    except ValueError as error:
+        json.dumps(body, allow_nan=False)  # NaN is no JSON for the endpoint
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"--body: not JSON ({error})") from error
     if not isinstance(body, dict) or {"model", "messages", "stream"} & body.keys():
         raise ConfigError("--body: an object without model, messages and stream is needed")
