@@ -6,6 +6,7 @@ Errors are raised; andrea.cli turns them into one line and an exit code.
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from dataclasses import asdict
@@ -72,6 +73,7 @@ def evaluate(
             "sources": [asdict(result) for result in results],
             "mean_bits_per_byte": mean,
         }
+        report = _without_infinity(report)
         print(json.dumps(report, indent=2))
         return
     print(f"{trained.checkpoint}: step {trained.engine.steps_done}, {trained.engine.n_params:,} parameters")
@@ -80,6 +82,15 @@ def evaluate(
     for result in results:
         print(_row(result, width))
     print("values +- standard error over windows")
+
+
+def _without_infinity(value: Any) -> Any:
+    """JSON has no infinity: a perplexity beyond what a float holds becomes null."""
+    if isinstance(value, dict):
+        return {key: _without_infinity(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_without_infinity(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _files(trained: TrainedModel, data: list[Path]) -> list[tuple[str, Path]]:
