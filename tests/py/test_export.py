@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ from andrea.audit.samples import read_history
 from andrea.errors import CheckpointError, ConfigError, DataError, IoError
 from andrea.export.gguf_file import export_gguf
 from andrea.export.hugging_face import export_folder
+from andrea.export.placing import _pour
 from andrea.export.source import load_trained
 from andrea.export.tensors_file import export_tensors, read_about
 from andrea.generate.model import load_model
@@ -189,6 +192,30 @@ def test_interrupted_folder_leaves_no_mixture(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(IoError, match="No space left"):
         export_folder(trained, tmp_path / "new", "f16", False, None)
     assert not [p.name for p in tmp_path.iterdir() if p.name.startswith((".", "new"))]
+
+
+def test_two_exports_at_once_do_not_mix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.replace
+
+    def slowly(source: Path, target: Path) -> None:
+        time.sleep(0.005)
+        real(source, target)
+
+    monkeypatch.setattr("os.replace", slowly)
+    (tmp_path / "out").mkdir()
+    for which in "12":
+        (tmp_path / which).mkdir()
+        for name in "abcdefgh":
+            (tmp_path / which / name).write_text(which)
+    pours = [
+        threading.Thread(target=_pour, args=(tmp_path / which, tmp_path / "out", name))
+        for which, name in (("1", "a"), ("2", "h"))  # in different orders
+    ]
+    for pour in pours:
+        pour.start()
+    for pour in pours:
+        pour.join()
+    assert len({(tmp_path / "out" / name).read_text() for name in "abcdefgh"}) == 1
 
 
 def test_run_falls_back_to_the_newest_pair_that_verifies(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ an export that was interrupted lacks it and cannot be loaded, rather than being 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -71,11 +72,16 @@ def new_folder(path: Path, force: bool, is_earlier: Recognise, first: str) -> It
 
 
 def _pour(staged: Path, path: Path, first: str) -> None:
-    (path / first).unlink(missing_ok=True)
-    fsync_directory(path)
-    for file in sorted(staged.iterdir(), key=lambda file: file.name == first):
-        os.replace(file, path / file.name)
-    fsync_directory(path)
+    target = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(target, fcntl.LOCK_EX)  # two exports at once would mix their files
+        (path / first).unlink(missing_ok=True)
+        os.fsync(target)
+        for file in sorted(staged.iterdir(), key=lambda file: file.name == first):
+            os.replace(file, path / file.name)
+        os.fsync(target)
+    finally:
+        os.close(target)
 
 
 def _refuse_others(path: Path, force: bool, is_earlier: Recognise) -> None:
