@@ -144,7 +144,7 @@ def test_a_dead_endpoint_still_reports_what_is_cached(
     assert judge(samples, *cache, "--last", 2) == 0
 
 
-def test_busy_servers_are_asked_again_with_growing_patience(server: Judge) -> None:
+def test_busy_servers_are_asked_again_with_growing_patience(server: Judge, tmp_path: Path) -> None:
     waits: list[float] = []
     endpoint = Endpoint(server.url, "m", retries=4, longest_wait=5)
     server.answers = [
@@ -160,6 +160,14 @@ def test_busy_servers_are_asked_again_with_growing_patience(server: Judge) -> No
     with pytest.raises(JudgeError, match=r"429: slow down \(tried 5 times\)"):
         ask(endpoint, [], waits.append)
     assert len(server.seen) == 10
+
+    # Asked once more is an answer that cannot be read, not a server that stays busy.
+    server.answers = [(500, {}, "")] * 2
+    (judged,) = judge_samples(
+        [JudgedText("a")], "r", "m", JudgeCache(tmp_path), Endpoint(server.url, "m", retries=0)
+    )
+    assert "(tried 1 times)" in judged.fault
+    assert len(server.seen) == 11
 
 
 def test_time_outs_end_and_a_broken_endpoint_is_not_asked_for_all(tmp_path: Path) -> None:

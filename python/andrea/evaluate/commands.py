@@ -185,7 +185,7 @@ def judge(
     endpoint = None
     if url is not None:
         endpoint = Endpoint(url, model, _key(key_env), extra, timeout, retries)
-        if endpoint.key and url.startswith("http://") and not _loopback(url):
+        if endpoint.key and not url.lower().startswith("https:") and not _loopback(url):
             print("[the key travels unencrypted: --url is http, not https]", file=sys.stderr)
     chosen = read_samples(samples, last)
     folder = cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "andrea" / "judge"

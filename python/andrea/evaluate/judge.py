@@ -20,7 +20,15 @@ from threading import Event
 from typing import Any
 
 from andrea.errors import DataError, IoError
-from andrea.evaluate.judge_client import Endpoint, EndpointError, JudgeError, Verdict, ask, read_verdict
+from andrea.evaluate.judge_client import (
+    BusyError,
+    Endpoint,
+    EndpointError,
+    JudgeError,
+    Verdict,
+    ask,
+    read_verdict,
+)
 
 _FORMAT = 1  # of the question below and of the cache
 _ANSWER = (
@@ -160,7 +168,7 @@ def _ask_for_verdict(endpoint: Endpoint, messages: list[dict[str, str]]) -> Verd
     """Ask, and once more if the answer cannot be read."""
     try:
         return read_verdict(ask(endpoint, messages))
-    except EndpointError:
+    except (EndpointError, BusyError):
         raise
     except JudgeError:
         return read_verdict(ask(endpoint, messages))

@@ -34,6 +34,10 @@ class EndpointError(JudgeError):
     """The endpoint cannot be used at all: no connection, a refused key, an unknown model."""
 
 
+class BusyError(JudgeError):
+    """One sample was asked for as often as is allowed, and the endpoint did not answer it."""
+
+
 @dataclass(frozen=True)
 class Verdict:
     """A score from 0 to 10, and why."""
@@ -87,7 +91,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 def ask(
     endpoint: Endpoint, messages: list[dict[str, str]], sleep: Callable[[float], object] = time.sleep
 ) -> str:
-    """Return what the judge answers. Raises EndpointError or JudgeError when all tries are used up."""
+    """Return what the judge answers. Raises EndpointError, BusyError or JudgeError."""
     request = {"model": endpoint.model, "messages": messages, "temperature": 0} | endpoint.body
     data = json.dumps({key: value for key, value in request.items() if value is not None}).encode()
     for attempt in range(endpoint.retries + 1):
@@ -100,7 +104,7 @@ def ask(
             if error.code not in _RETRIED:
                 raise EndpointError(f"{what}{_advice(error.code)}") from None
             if last:
-                raise JudgeError(f"{what} (tried {attempt + 1} times)") from None
+                raise BusyError(f"{what} (tried {attempt + 1} times)") from None
             wait = _asked_wait(error.headers.get("Retry-After"))
         except (OSError, http.client.HTTPException) as error:  # URLError and time-outs are OSErrors
             reason = getattr(error, "reason", None) or error
