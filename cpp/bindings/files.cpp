@@ -19,6 +19,7 @@
 #include "engine/data/loader.h"
 #include "engine/errors.h"
 #include "engine/hash/philox.h"
+#include "engine/run/run_state.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -118,6 +119,12 @@ void bind_experiment(nb::module_& m) {
         "The same from text; relative paths are relative to `directory`.");
   m.def("config_differences", &config_differences, "before"_a, "after"_a,
         "Keys in which two effective configs differ, with both values; where files lie is no difference.");
+  m.def(
+      "check_state", [](const std::string& text, const std::string& path) { parse_run_state(text, path); },
+      "text"_a, "path"_a,
+      "Raises CheckpointError, as a resume does, if the text of the state file `path` is damaged: its hash, "
+      "or a "
+      "field that is missing, unknown or of the wrong type.");
 }
 
 void bind_randomness(nb::module_& m) {

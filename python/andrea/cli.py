@@ -127,7 +127,14 @@ def run(arguments: Sequence[str]) -> int:
     except OSError as error:
         return _complain(str(error), EXIT_IO)
     except Exception as error:
+        odd = [given for given in arguments if not _is_text(given)]
+        if odd and isinstance(error, (TypeError, UnicodeError)):  # what the engine makes of such a path
+            return _complain(f"{odd[0]!r} is not UTF-8; give that file another name", EXIT_USAGE)
         return _complain(*explain(error))
+
+
+def _is_text(argument: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in argument)
 
 
 def _call(arguments: Sequence[str]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -332,6 +333,14 @@ def test_a_closed_log_is_no_traceback_and_stops_no_training(config: Path, tmp_pa
     assert (run / "step_000020.state.json").exists()
 
 
+def test_a_name_that_is_not_utf_8_is_wrong_use(finished: Path, tmp_path: Path) -> None:
+    odd = tmp_path / os.fsdecode(b"x\xff")
+    shutil.copytree(finished, odd)
+    done = cli("sample", odd, "--tokens", 2)
+    assert done.returncode == 64
+    assert "is not UTF-8" in done.stderr
+
+
 def test_groups_are_mounted() -> None:
     from andrea.cli import make_app
 
@@ -347,6 +356,7 @@ def test_small_pieces_of_the_display() -> None:
     assert duration(-1) == duration(float("nan")) == "?"
     assert curve([]) == ""
     assert curve([1.0, 1.0]) == "▁▁"
+    assert curve([float("nan"), 2.0, float("inf"), 1.0]) == "█▁"  # a first step may be skipped
     assert curve([3.0, 2.0, 1.0])[0] == "█"
     assert curve([3.0, 2.0, 1.0])[-1] == "▁"
     assert len(curve([float(k) for k in range(1000)])) == 60

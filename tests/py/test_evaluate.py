@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from andrea import Engine, Tokenizer, load_experiment
+from andrea import Engine, Tokenizer, load_experiment, read_checkpoint, write_checkpoint
 from andrea._core import BtokFile
 from andrea.cli import run
 from andrea.data.pack import pack_documents
@@ -144,3 +144,20 @@ def test_what_it_refuses(config: Path, capsys: pytest.CaptureFixture[str], tmp_p
     )
     assert code == 78
     assert "--data" in capsys.readouterr().err
+
+
+def test_diverged_weights_are_told_and_json_stays_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = make_wild_checkpoint(tmp_path, 0.1)
+    weights = read_checkpoint(config.with_name("x.bin"))["weights"]
+    write_checkpoint(config.with_name("x.bin"), 0, weights * np.float32(1e4))
+    code, out, _ = evaluated(capsys, config, "--json", "--max-windows", 2)
+    assert code == 0
+    figures = json.loads(out, parse_constant=pytest.fail)["sources"][0]
+    assert figures["loss"]["value"] > 700
+    assert figures["perplexity"] == {"value": None, "standard_error": None}
+    write_checkpoint(config.with_name("x.bin"), 0, weights * np.float32(1e30))
+    code, _, err = evaluated(capsys, config, "--json", "--max-windows", 2)
+    assert code == 70
+    assert "have diverged" in err

@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import math
 import os
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from andrea.audit.samples import read_history
 from andrea.errors import CheckpointError, ConfigError, DataError, IoError
 from andrea.export.gguf_file import export_gguf
 from andrea.export.hugging_face import export_folder
+from andrea.export.placing import _pour
 from andrea.export.source import load_trained
 from andrea.export.tensors_file import export_tensors, read_about
+from andrea.generate.model import load_model
 from export_cases import SHAPES, make_model
 from tiny_run import cli, make_experiment, train
 
@@ -189,6 +194,30 @@ def test_interrupted_folder_leaves_no_mixture(tmp_path: Path, monkeypatch: pytes
     assert not [p.name for p in tmp_path.iterdir() if p.name.startswith((".", "new"))]
 
 
+def test_two_exports_at_once_do_not_mix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.replace
+
+    def slowly(source: Path, target: Path) -> None:
+        time.sleep(0.005)
+        real(source, target)
+
+    monkeypatch.setattr("os.replace", slowly)
+    (tmp_path / "out").mkdir()
+    for which in "12":
+        (tmp_path / which).mkdir()
+        for name in "abcdefgh":
+            (tmp_path / which / name).write_text(which)
+    pours = [
+        threading.Thread(target=_pour, args=(tmp_path / which, tmp_path / "out", name))
+        for which, name in (("1", "a"), ("2", "h"))  # in different orders
+    ]
+    for pour in pours:
+        pour.start()
+    for pour in pours:
+        pour.join()
+    assert len({(tmp_path / "out" / name).read_text() for name in "abcdefgh"}) == 1
+
+
 def test_run_falls_back_to_the_newest_pair_that_verifies(tmp_path: Path) -> None:
     config = make_experiment(tmp_path, train__steps=20)
     assert train(config, tmp_path / "run").returncode == 0
@@ -213,9 +242,35 @@ def test_run_falls_back_to_the_newest_pair_that_verifies(tmp_path: Path) -> None
     newest.write_bytes(damaged)
     older = load_trained(run)
     assert older.step == 10
+    assert load_model(run).engine.steps_done == 10  # what writes and evaluates does not trust it either
+    with pytest.raises(CheckpointError, match="one of them is damaged"):
+        load_model(newest)
     assert "step_000020.bin has hash" in older.notes[0]
     with pytest.raises(CheckpointError, match="one of them is damaged"):
         load_trained(newest)
+
+    damaged[5000] ^= 1
+    newest.write_bytes(damaged)
+    state = run / "step_000020.state.json"
+    state.write_text(state.read_text().replace('"d_model":16', '"d_model":"x"'))
+    assert load_trained(run).step == load_model(run).engine.steps_done == 10
+    history = read_history(run)
+    assert history.settings is not None
+    assert history.settings["model"]["d_model"] == 16
+    assert "step_000020.state.json is damaged" in history.notes[0]
+
+
+def test_pipes_and_files_without_end_are_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for endless in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(CheckpointError, match="not a regular file"):
+            load_trained(endless)
+    trained = make_model(tmp_path, "tied").trained()
+    with pytest.raises(ConfigError, match="a pipe or a socket"):
+        export_tensors(trained, tmp_path / "pipe", "f32", force=False)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(IoError, match="file/x: cannot write"):  # and not the removal of its temporary file
+        export_tensors(trained, tmp_path / "file" / "x", "f32", force=False)
 
 
 def test_what_cannot_be_exported_is_told(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from andrea.generate.chat import Chat, ReplyText
 from andrea.generate.model import Reader, TrainedModel, idle_cores, load_model
 from andrea.generate.sample import Choice, InOrder, Wanted, write_samples
 from andrea.generate.stream import TextStream, fit_for_terminal
-from tiny_run import make_wild_checkpoint
+from tiny_run import WORDS, make_experiment, make_wild_checkpoint, train
 
 CONTEXT = 32
 
@@ -91,15 +91,13 @@ def test_batches_refuse_what_does_not_fit(config: Path) -> None:
     assert [len(ids) for ids in engine.generate_batch([[1], [2, 3]], [4, 0])] == [4, 0]
 
 
-def test_another_tokenizer_beside_the_checkpoint_is_refused(config: Path, tmp_path: Path) -> None:
-    state = {
-        "config": json.loads(load_experiment(str(config)).effective_json()),
-        "tokenizer_hash": "00000000deadbeef",
-    }
-    (tmp_path / "step_000000.bin").write_bytes(config.with_name("x.bin").read_bytes())
-    (tmp_path / "step_000000.state.json").write_text(json.dumps(state))
-    with pytest.raises(DataError, match="deadbeef"):
-        load_model(tmp_path / "step_000000.bin", None, Reader("cpu", 1))
+def test_another_tokenizer_beside_the_checkpoint_is_refused(tmp_path: Path) -> None:
+    assert train(make_experiment(tmp_path, train__steps=1), tmp_path / "run").returncode == 0
+    Tokenizer.from_segments([f" {word}" for word in reversed(WORDS)]).save(
+        str(tmp_path / "harris_segments.json")
+    )
+    with pytest.raises(DataError, match="put that tokenizer back"):
+        load_model(tmp_path / "run", None, Reader("cpu", 1))
     assert 1 <= idle_cores() <= 4096
 
 
@@ -233,6 +231,56 @@ def test_a_reply_is_repeatable_and_an_interrupt_keeps_what_was_written(config: P
     assert talk.turns[-1] == Turn(ASSISTANT, reply.text)
 
 
+def test_prompts_of_a_file_and_of_a_pipe_are_the_same_lines(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = tmp_path / "prompts"
+
+    def both(content: bytes, *flags: object) -> list[tuple[int, str, str]]:
+        lines.write_bytes(content)
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+        return [
+            andrea(capsys, config, "sample", "--prompts", at, "--tokens", 2, *flags) for at in (lines, "-")
+        ]
+
+    (code, out, _), piped = both("\ufeff the\x0c\u2028of\r\n\n and\n".encode(), "--json")
+    assert (code, out) == piped[:2]
+    prompts = [json.loads(line)["prompt"] for line in out.removesuffix("\n").split("\n")]
+    assert prompts == [" the\x0c\u2028of", "", " and"]
+    assert [code for code, _, _ in both(b" the\xff\n")] == [65, 65]
+    assert "\x1b" not in both(b" the\x1b[31m\n")[0][1]  # a prompt does not act on the terminal
+
+
+def test_standard_input_may_be_closed_or_no_text(
+    config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b" the\xff\n"), "utf-8"))
+    assert andrea(capsys, config, "chat")[0] == 65
+    monkeypatch.setattr("sys.stdin", None)
+    for arguments in (("chat",), ("sample", "--prompts", "-")):
+        code, _, err = andrea(capsys, config, *arguments)
+        assert code == 74
+        assert "standard input is closed" in err
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("--top-p", "0"),
+        ("--top-p", "nan"),
+        ("--temperature", "inf"),
+        ("--repetition-penalty", "1e400"),
+        ("-n", "999999999"),
+    ],
+)
+def test_values_that_mean_nothing_are_wrong_use(
+    config: Path, capsys: pytest.CaptureFixture[str], flag: str, value: str
+) -> None:
+    code, out, err = andrea(capsys, config, "sample", "--prompt", " the", flag, value)
+    assert (code, out) == (64, "")
+    assert flag in err
+
+
 def test_chat_answers_messages_and_lines_of_a_pipe(
     config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,7 +289,7 @@ def test_chat_answers_messages_and_lines_of_a_pipe(
     assert code == 0
     assert out.count("< ") >= 2
     assert "--tokens" in err
-    monkeypatch.setattr("sys.stdin", io.StringIO(" the\n/reset\n/nonsense\n\n the\n/quit\n of\n"))
+    monkeypatch.setattr("sys.stdin", io.StringIO(" the\n/reset\n/nonsense\n\n the\n/quit\r\n of\n"))
     code, piped, err = andrea(capsys, config, "chat", *flags)
     assert code == 0
     assert piped.startswith(out.splitlines()[0])

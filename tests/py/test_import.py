@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -104,6 +106,7 @@ Change = Callable[[dict[str, Any], dict[str, Any]], object]
         (lambda c, t: t.update({"lm_head.weight": t["transformer.wte.weight"] + 1}), "says they are tied"),
         (lambda c, t: c.update(tie_word_embeddings=False), "lm_head.weight is missing"),
         (lambda c, t: t["transformer.wpe.weight"].__setitem__((0, 0), np.nan), "is NaN"),
+        (lambda c, t: t.update({"wte.weight": t["transformer.wte.weight"] + 1}), "is there twice"),
     ],
 )
 def test_refused_with_the_reason(tmp_path: Path, change: Change, reason: str) -> None:
@@ -133,3 +136,53 @@ def test_folders_that_are_no_model(tmp_path: Path) -> None:
     (tmp_path / "hf" / "config.json").write_text("[1]")
     with pytest.raises(DataError, match="no JSON object"):
         import_folder(tmp_path / "hf", tmp_path / "x.bin", False)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"n_layer": 10**7},
+        {"n_layer": 10**400},
+        {"n_positions": 2**24},
+        {"vocab_size": 10**15},
+        {"n_embd": 2**24},
+    ],
+)
+def test_promises_of_the_config_cost_nothing(tmp_path: Path, change: dict[str, Any]) -> None:
+    export_folder(make_model(tmp_path, "tied").trained(), tmp_path / "hf", "f32", False, None)
+    config = tmp_path / "hf" / "config.json"
+    told = json.loads(config.read_text()) | change
+    config.write_text(json.dumps(told | {"n_inner": None}))
+    begun = time.perf_counter()
+    with pytest.raises(DataError, match="not a model that andrea can train"):
+        import_folder(tmp_path / "hf", tmp_path / "x.bin", False)
+    assert time.perf_counter() - begun < 5
+
+
+def test_odd_folders_are_refused_and_leave_nothing(tmp_path: Path) -> None:
+    folder, out = tmp_path / "hf", tmp_path / "x.bin"
+    export_folder(make_model(tmp_path, "tied").trained(), folder, "f32", False, None)
+    config = (folder / "config.json").read_text()
+
+    def refused(reason: str) -> None:
+        with pytest.raises(DataError, match=reason):
+            import_folder(folder, out, False)
+        assert not out.exists()
+
+    (folder / "config.json").write_text("[" * 100_000)
+    refused("is no JSON")
+    (folder / "config.json").unlink()
+    os.mkfifo(folder / "config.json")
+    refused("not a regular file")
+    (folder / "config.json").unlink()
+    (folder / "config.json").write_text("\ufeff" + config, encoding="utf-8")
+    segments = (folder / "harris_segments.json").read_text()
+    (folder / "harris_segments.json").write_text("{")
+    refused("is no JSON")
+    (folder / "harris_segments.json").write_text(segments)
+    (folder / "model.safetensors").rename(folder / "a.safetensors")
+    for named in ("../a.safetensors", "..", "", 3, ["a"], str(folder / "a.safetensors"), "pytorch_model.bin"):
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": named}}))
+        refused("must name")
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": {"x": "a.safetensors"}}')
+    assert import_folder(folder, out, False).path == out

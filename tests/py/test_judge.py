@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -143,7 +144,7 @@ def test_a_dead_endpoint_still_reports_what_is_cached(
     assert judge(samples, *cache, "--last", 2) == 0
 
 
-def test_busy_servers_are_asked_again_with_growing_patience(server: Judge) -> None:
+def test_busy_servers_are_asked_again_with_growing_patience(server: Judge, tmp_path: Path) -> None:
     waits: list[float] = []
     endpoint = Endpoint(server.url, "m", retries=4, longest_wait=5)
     server.answers = [
@@ -159,6 +160,14 @@ def test_busy_servers_are_asked_again_with_growing_patience(server: Judge) -> No
     with pytest.raises(JudgeError, match=r"429: slow down \(tried 5 times\)"):
         ask(endpoint, [], waits.append)
     assert len(server.seen) == 10
+
+    # Asked once more is an answer that cannot be read, not a server that stays busy.
+    server.answers = [(500, {}, "")] * 2
+    (judged,) = judge_samples(
+        [JudgedText("a")], "r", "m", JudgeCache(tmp_path), Endpoint(server.url, "m", retries=0)
+    )
+    assert "(tried 1 times)" in judged.fault
+    assert len(server.seen) == 11
 
 
 def test_time_outs_end_and_a_broken_endpoint_is_not_asked_for_all(tmp_path: Path) -> None:
@@ -190,6 +199,23 @@ def test_refusals_are_final_and_never_show_the_key(
     assert "***" in str(caught.value)
     assert KEY not in str(caught.value)
     assert len(server.seen) == 1
+
+
+def test_a_judge_that_repeats_the_key_does_not_get_it_kept(server: Judge, tmp_path: Path) -> None:
+    key = 'sk-a"\\b-0123456789'
+    endpoint, cache = Endpoint(server.url, "m", key, retries=0), JudgeCache(tmp_path)
+    server.usual = verdict(3, reason=f"your key is {key}")
+    (judged,) = judge_samples([JudgedText("a")], "r", "m", cache, endpoint)
+    assert judged.verdict is not None
+    assert judged.verdict.reason == "your key is ***"
+    assert "0123456789" not in "".join(path.read_text() for path in tmp_path.rglob("*.json"))
+    server.usual = f"the key {key} is no JSON"
+    (judged,) = judge_samples([JudgedText("b")], "r", "m", cache, endpoint)
+    assert "***" in judged.fault
+    server.answers = [(401, {}, "x" * 190 + key)]  # nor the part of it that a short message has room for
+    with pytest.raises(EndpointError) as caught:
+        ask(endpoint, [])
+    assert key[:5] not in judged.fault + str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -255,9 +281,11 @@ def test_samples_are_read_from_a_run_and_bad_files_are_named(tmp_path: Path) -> 
         ("step 30", " a")
     ] * 2
     bad = tmp_path / "bad.jsonl"
-    for content, code in ((b'{"text": 3}', 65), (b"{", 65), (b"\xff", 65)):
+    for content, code in ((b'{"text": 3}', 65), (b"{", 65), (b"\xff", 65), (b"", 65), (b"[]", 65)):
         bad.write_bytes(content)
         assert judge(bad) == code
+    bad.write_text('\ufeff{"text": "a\u2028b"}\n{"text": "c"}\n', encoding="utf-8")
+    assert [sample.text for sample in read_samples(bad)] == ["a\u2028b", "c"]
     assert judge(tmp_path / "nothing.jsonl") == 74
     (tmp_path / "empty").mkdir()
     assert judge(tmp_path / "empty") == 65
@@ -272,10 +300,18 @@ def test_wrong_settings_are_refused_before_anything_is_sent(
     for flags in (
         ("--url", "ftp://x"),
         ("--url", "http://u:p@x"),
+        ("--url", "http://["),
+        ("--url", "http://127.0.0.1:65545"),
+        ("--url", "http://127.0.0.1:9/\u00fc"),
+        ("--url", ""),
+        ("--body", "[" * 100_000),
+        ("--body", '{"a": 1e400}'),
         ("--body", "[]"),
         ("--body", '{"model": 1}'),
     ):
         assert judge(samples, *flags) == 78
+    assert judge(samples, "--timeout", "inf") == 64
+    assert judge(samples, "--rubric", os.devnull) == 65
     with pytest.raises(ConfigError, match="blanks"):
         Endpoint("http://x", "m", "two words")
     capsys.readouterr()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any
 import msgspec
 
 from andrea.curriculum.runs import Run, find_runs, newest_states
-from andrea.errors import ConfigError, DataError, IoError
+from andrea.errors import CheckpointError, ConfigError, DataError, IoError
+from andrea.state_file import read_state
 
 
 @dataclass(frozen=True)
@@ -62,12 +64,8 @@ def read_history(directory: Path) -> History:
         raise DataError(
             f"{directory}: {run.name} has no sample with text yet (samples.sample_every says when)"
         )
-    losses = [
-        (int(e[0]), None if e[1] is None else float(e[1]))
-        for e in elements(run.loss, notes)
-        if isinstance(e, list) and len(e) == 2 and isinstance(e[0], int)
-    ]
-    settings, stopped = _newest_state(directory)
+    losses = [(e[0], _number(e[1])) for e in elements(run.loss, notes) if _is_loss(e)]
+    settings, stopped = _newest_state(directory, notes)
     return History(run, samples, losses, settings, stopped, notes)
 
 
@@ -105,12 +103,27 @@ def _sample(element: Any, file: str) -> Sample | None:
     score = told.get("score") if isinstance(told, dict) else None
     return Sample(
         element["step"],
-        float(loss) if isinstance(loss, (int, float)) else None,
+        _number(loss),
         str(element.get("prompt") or ""),
         text,
-        float(score) if isinstance(score, (int, float)) else None,
+        _number(score),
         file,
     )
+
+
+def _is_loss(element: Any) -> bool:
+    return isinstance(element, list) and len(element) == 2 and isinstance(element[0], int)
+
+
+def _number(value: Any) -> float | None:
+    """Return a JSON number as a float, None for anything else or beyond what a float holds."""
+    if not isinstance(value, (int, float)):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def elements(path: Path, notes: list[str]) -> Iterator[Any]:
@@ -135,11 +148,12 @@ def elements(path: Path, notes: list[str]) -> Iterator[Any]:
         notes.append(f"{path.name}: {cut} lines are cut or damaged and were left out")
 
 
-def _newest_state(directory: Path) -> tuple[dict[str, Any] | None, bool]:
+def _newest_state(directory: Path, notes: list[str]) -> tuple[dict[str, Any] | None, bool]:
     for path in newest_states(directory):
         try:
-            state = msgspec.json.decode(path.read_bytes())
-            return dict(state["config"]), bool(state["stopped_by_gate"])
-        except (OSError, msgspec.MsgspecError, KeyError, TypeError, ValueError):
+            state = read_state(path)
+        except (CheckpointError, IoError) as fault:
+            notes.append(f"passed over: {fault}")
             continue
+        return state["config"], state["stopped_by_gate"]
     return None, False

@@ -6,7 +6,7 @@ import errno
 import hashlib
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -41,9 +41,17 @@ def writing(path: Path) -> Iterator[None]:
         ) from error
 
 
+def discard(temporary: Path) -> None:
+    """Remove a temporary file, if it is there; a failure here must not hide the one that led here."""
+    with suppress(OSError):
+        temporary.unlink()
+
+
 @contextmanager
 def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     """Open a temporary file beside `path`; on success it is synced and renamed, on failure removed."""
+    if not path.name:
+        raise IoError(f"{str(path)!r} is no name of a file; give one")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with writing(path):
@@ -55,7 +63,7 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
             replace(temporary, path)
             fsync_directory(path.parent)
     finally:
-        temporary.unlink(missing_ok=True)
+        discard(temporary)
 
 
 def write_bytes(path: Path, content: bytes) -> None:

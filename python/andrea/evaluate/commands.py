@@ -6,6 +6,7 @@ Errors are raised; andrea.cli turns them into one line and an exit code.
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from dataclasses import asdict
@@ -54,6 +55,8 @@ def evaluate(
     from andrea.generate.model import Reader, load_model
 
     trained = load_model(model, config, Reader(device.value, threads, rows=batch))
+    for note in trained.notes:
+        print(f"[{note}]", file=sys.stderr)
     files = _files(trained, data or [])
     if not files:
         raise ConfigError(f"{model}: its experiment names no held-out files (eval); give --data X.btok")
@@ -70,6 +73,7 @@ def evaluate(
             "sources": [asdict(result) for result in results],
             "mean_bits_per_byte": mean,
         }
+        report = _without_infinity(report)
         print(json.dumps(report, indent=2))
         return
     print(f"{trained.checkpoint}: step {trained.engine.steps_done}, {trained.engine.n_params:,} parameters")
@@ -78,6 +82,15 @@ def evaluate(
     for result in results:
         print(_row(result, width))
     print("values +- standard error over windows")
+
+
+def _without_infinity(value: Any) -> Any:
+    """JSON has no infinity: a perplexity beyond what a float holds becomes null."""
+    if isinstance(value, dict):
+        return {key: _without_infinity(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_without_infinity(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _files(trained: TrainedModel, data: list[Path]) -> list[tuple[str, Path]]:
@@ -150,7 +163,9 @@ def judge(
         Path | None, typer.Option("--cache", metavar="DIR", show_default="~/.cache/andrea/judge")
     ] = None,
     parallel: Annotated[int, typer.Option("--parallel", min=1, max=64, help="Questions at once.")] = 4,
-    timeout: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds without an answer.")] = 60.0,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.1, max=86400.0, help="Seconds without an answer.")
+    ] = 60.0,
     retries: Annotated[int, typer.Option("--retries", min=0, max=20, help="After 429, 5xx, no answer.")] = 4,
     body: Annotated[
         str, typer.Option("--body", metavar="JSON", help="Fields for each request; null takes one out.")
@@ -168,9 +183,9 @@ def judge(
     text = _rubric(rubric) if rubric else default_rubric()
     extra = _body(body)
     endpoint = None
-    if url:
+    if url is not None:
         endpoint = Endpoint(url, model, _key(key_env), extra, timeout, retries)
-        if endpoint.key and url.startswith("http://") and not _loopback(url):
+        if endpoint.key and not url.lower().startswith("https:") and not _loopback(url):
             print("[the key travels unencrypted: --url is http, not https]", file=sys.stderr)
     chosen = read_samples(samples, last)
     folder = cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "andrea" / "judge"
@@ -246,9 +261,12 @@ def _rubric(path: Path) -> str:
     from andrea.errors import DataError
 
     try:
-        return path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 at byte {error.start}; save the rubric as UTF-8") from error
+    if not text.strip():
+        raise DataError(f"{path}: empty; write what the judge shall look at, or leave --rubric out")
+    return text
 
 
 def _body(text: str) -> dict[str, Any]:
@@ -256,7 +274,8 @@ def _body(text: str) -> dict[str, Any]:
 
     try:
         body = json.loads(text)
-    except ValueError as error:
+        json.dumps(body, allow_nan=False)  # NaN is no JSON for the endpoint
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"--body: not JSON ({error})") from error
     if not isinstance(body, dict) or {"model", "messages", "stream"} & body.keys():
         raise ConfigError("--body: an object without model, messages and stream is needed")

@@ -20,7 +20,15 @@ from threading import Event
 from typing import Any
 
 from andrea.errors import DataError, IoError
-from andrea.evaluate.judge_client import Endpoint, EndpointError, JudgeError, Verdict, ask, read_verdict
+from andrea.evaluate.judge_client import (
+    BusyError,
+    Endpoint,
+    EndpointError,
+    JudgeError,
+    Verdict,
+    ask,
+    read_verdict,
+)
 
 _FORMAT = 1  # of the question below and of the cache
 _ANSWER = (
@@ -160,7 +168,7 @@ def _ask_for_verdict(endpoint: Endpoint, messages: list[dict[str, str]]) -> Verd
     """Ask, and once more if the answer cannot be read."""
     try:
         return read_verdict(ask(endpoint, messages))
-    except EndpointError:
+    except (EndpointError, BusyError):
         raise
     except JudgeError:
         return read_verdict(ask(endpoint, messages))
@@ -187,17 +195,20 @@ def read_samples(path: Path, last: int | None = None) -> list[JudgedText]:
             raise DataError(f"{path}: no .samples.json is in it; give a run directory or a file of samples")
         path = files[-1]
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 at byte {error.start}") from error
     try:
         if text.lstrip().startswith("["):
             rows = json.loads(text)
         else:
-            rows = [json.loads(line) for line in text.splitlines() if line.strip()]
+            # Not splitlines: U+2028 and the like may stand in a JSON string as they are.
+            rows = [json.loads(line) for line in text.split("\n") if line.strip()]
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: not JSON ({error}); a list of samples or one object a line") from error
     samples = [_sample_of(path, number, row) for number, row in enumerate(rows, 1)]
+    if not samples:
+        raise DataError(f"{path}: no sample is in it")
     if last is not None and samples and all(isinstance(row.get("step"), int) for row in rows):
         steps = sorted({row["step"] for row in rows})[-last:]
         return [sample for sample, row in zip(samples, rows, strict=True) if row["step"] >= steps[0]]
@@ -213,5 +224,5 @@ def _sample_of(path: Path, number: int, row: object) -> JudgedText:
     text: str = row["text"]
     if "step" in row and text.startswith(prompt):
         text = text[len(prompt) :]  # a run writes the prompt before the text
-    label = f"step {row['step']}" if "step" in row else f"line {number}"
+    label = f"step {row['step']}" if isinstance(row.get("step"), int) else f"line {number}"
     return JudgedText(text, prompt, label)

@@ -34,6 +34,10 @@ class EndpointError(JudgeError):
     """The endpoint cannot be used at all: no connection, a refused key, an unknown model."""
 
 
+class BusyError(JudgeError):
+    """One sample was asked for as often as is allowed, and the endpoint did not answer it."""
+
+
 @dataclass(frozen=True)
 class Verdict:
     """A score from 0 to 10, and why."""
@@ -55,12 +59,17 @@ class Endpoint:
     longest_wait: float = 60.0  # seconds between two tries
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"--url {self.url!r}: write the endpoint's base, such as https://host/v1")
+        wrong = f"--url {self.url!r}: write the endpoint's base in ASCII, such as https://host/v1"
+        try:
+            parts = urlsplit(self.url)
+            _ = parts.port  # beyond 65535 the system would take another one
+        except ValueError as error:
+            raise ConfigError(f"{wrong} ({error})") from None
+        if parts.scheme not in ("http", "https") or not parts.hostname or not _is_plain(self.url):
+            raise ConfigError(wrong)
         if parts.username or parts.password:
             raise ConfigError("--url: no user or password in it; name the key's variable with --key-env")
-        if any(ord(character) < 33 or ord(character) > 126 for character in self.key):
+        if not _is_plain(self.key):
             raise ConfigError("the judge's key holds blanks or characters that no key has; set it again")
 
     @property
@@ -68,6 +77,10 @@ class Endpoint:
         """The address that is asked."""
         base = self.url.rstrip("/")
         return base if base.endswith("/chat/completions") else base + "/chat/completions"
+
+
+def _is_plain(text: str) -> bool:
+    return all(33 <= ord(character) <= 126 for character in text)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -78,19 +91,20 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 def ask(
     endpoint: Endpoint, messages: list[dict[str, str]], sleep: Callable[[float], object] = time.sleep
 ) -> str:
-    """Return what the judge answers. Raises EndpointError or JudgeError when all tries are used up."""
+    """Return what the judge answers. Raises EndpointError, BusyError or JudgeError."""
     request = {"model": endpoint.model, "messages": messages, "temperature": 0} | endpoint.body
     data = json.dumps({key: value for key, value in request.items() if value is not None}).encode()
     for attempt in range(endpoint.retries + 1):
         last = attempt == endpoint.retries
         try:
-            return _content(_post(endpoint, data))
+            # A judge that repeats the key must not get it into a reason, and so into the cache.
+            return _strike(endpoint, _content(_post(endpoint, data)))
         except urllib.error.HTTPError as error:
-            what = _strike(endpoint, f"{endpoint.address} answered {error.code}: {_detail(error)}")
+            what = _strike(endpoint, f"{endpoint.address} answered {error.code}: {_detail(error, endpoint)}")
             if error.code not in _RETRIED:
                 raise EndpointError(f"{what}{_advice(error.code)}") from None
             if last:
-                raise JudgeError(f"{what} (tried {attempt + 1} times)") from None
+                raise BusyError(f"{what} (tried {attempt + 1} times)") from None
             wait = _asked_wait(error.headers.get("Retry-After"))
         except (OSError, http.client.HTTPException) as error:  # URLError and time-outs are OSErrors
             reason = getattr(error, "reason", None) or error
@@ -147,7 +161,7 @@ def read_verdict(content: str) -> Verdict:
     return Verdict(float(score), reason if isinstance(reason, str) else "")
 
 
-def _detail(error: urllib.error.HTTPError) -> str:
+def _detail(error: urllib.error.HTTPError, endpoint: Endpoint) -> str:
     """Return what the server says of an error, on one short line."""
     try:
         text = error.read(2000).decode("utf-8", "replace")
@@ -158,7 +172,7 @@ def _detail(error: urllib.error.HTTPError) -> str:
         text = said["message"] if isinstance(said, dict) else str(said)
     except (ValueError, LookupError, TypeError):
         pass
-    return " ".join(str(text).split())[:200] or str(error.reason)
+    return " ".join(_strike(endpoint, str(text)).split())[:200] or str(error.reason)
 
 
 def _advice(code: int) -> str:
@@ -172,7 +186,10 @@ def _advice(code: int) -> str:
 
 
 def _strike(endpoint: Endpoint, text: str) -> str:
-    return text.replace(endpoint.key, "***") if endpoint.key else text
+    """Return `text` without the key, as it is or as JSON spells it."""
+    for spelling in {endpoint.key, json.dumps(endpoint.key)[1:-1]} - {""}:
+        text = text.replace(spelling, "***")
+    return text
 
 
 def _asked_wait(header: str | None) -> float | None:

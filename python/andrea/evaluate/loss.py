@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from andrea.errors import DataError
+from andrea.errors import DataError, Error
 
 if TYPE_CHECKING:
     from andrea._core import BtokFile
@@ -80,6 +80,8 @@ def evaluate_source(
         on_progress(len(losses), wanted)
 
     loss = statistics.fmean(losses)
+    if not math.isfinite(loss):
+        raise Error(f"{model.checkpoint}: its losses on {path} are not numbers; its weights have diverged")
     error = statistics.stdev(losses) / math.sqrt(len(losses)) if len(losses) > 1 else None
     # Exact for the whole file; of a part it takes the file's own ratio of tokens to bytes.
     bits = stream / file.n_bytes / math.log(2) if file.n_bytes else math.nan

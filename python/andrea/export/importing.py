@@ -33,6 +33,9 @@ _MUST_BE = {
     "add_cross_attention": (False, False),
 }  # name: what it must be, and what it is where it is left out
 
+MOST_FAULTS = 20  # that are told
+LARGEST = 2**24  # of any size: beyond what one GPU holds
+
 Any_ = npt.NDArray[Any]
 
 
@@ -56,24 +59,29 @@ def import_folder(folder: Path, path: Path, force: bool) -> Imported:
         raise ConfigError(f"{path} {how}")
     config = _read_json(folder / "config.json")
     shape = shape_of(config, folder / "config.json")
-    theirs = dict(_tensors(folder))
+    theirs: dict[str, Any_] = {}
+    for name, tensor in _tensors(folder):
+        if name in theirs:
+            raise DataError(f"{folder}: {name} is there twice, with and without prefix or in two files")
+        theirs[name] = tensor
+    own = folder / SEGMENTS
+    fits = own.is_file() and Tokenizer.load(str(own)).vocab_size == shape.vocab_size
     write_checkpoint(path, 0, shape.join(our_tensors(shape, theirs, folder)))
-    segments = folder / SEGMENTS
-    if segments.is_file() and Tokenizer.load(str(segments)).vocab_size == shape.vocab_size:
-        return Imported(path, shape, segments)
-    return Imported(path, shape, None)
+    return Imported(path, shape, own if fits else None)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
+    if path.exists() and not path.is_file():
+        raise DataError(f"{path} is not a regular file")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise DataError(
             f"{path} is not there; give a folder that save_pretrained or andrea export wrote"
         ) from None
     except OSError as error:
         raise IoError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is no JSON: {error}") from error
     if not isinstance(content, dict):
         raise DataError(f"{path} holds no JSON object")
@@ -86,9 +94,11 @@ def shape_of(config: dict[str, Any], path: Path) -> ModelShape:
     sizes = {}
     for key in ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head"):
         value = config.get(key)
-        if type(value) is not int or value < 1:
-            faults.append(f"{key} is {value!r}, a whole number from 1 is expected")
-        sizes[key] = value if type(value) is int else 0
+        if type(value) is int and 1 <= value <= LARGEST:
+            sizes[key] = value
+        else:
+            sizes[key] = 0
+            faults.append(f"{key} is {str(value)[:40]}, a whole number from 1 to {LARGEST} is expected")
     for key, (wanted, default) in _MUST_BE.items():
         if config.get(key, default) != wanted:
             faults.append(f"{key} is {config[key]!r}, the engine has {wanted!r}")
@@ -115,9 +125,10 @@ def _tensors(folder: Path) -> Iterator[tuple[str, Any_]]:
     files = [folder / WEIGHTS]
     if (folder / INDEX).is_file() and not files[0].is_file():
         weight_map = _read_json(folder / INDEX).get("weight_map")
-        names = sorted(set(weight_map.values())) if isinstance(weight_map, dict) else []
-        if not names or any(not isinstance(n, str) or Path(n).name != n for n in names):
-            raise DataError(f"{folder / INDEX}: weight_map must name the files of this folder")
+        named = list(weight_map.values()) if isinstance(weight_map, dict) else []
+        names = sorted({n for n in named if isinstance(n, str) and n.endswith(".safetensors")})
+        if not named or any(n not in names or Path(n).name != n for n in named):
+            raise DataError(f"{folder / INDEX}: weight_map must name .safetensors files of this folder")
         files = [folder / name for name in names]
     for file in files:
         if not file.is_file():
@@ -154,14 +165,17 @@ def our_tensors(shape: ModelShape, theirs: dict[str, Any_], origin: Path) -> dic
     faults: list[str] = []
     left = dict(theirs)
 
+    def nothing(*wanted: int) -> Floats:
+        return np.broadcast_to(np.float32(0), wanted)  # takes no memory, whatever config.json says
+
     def take(name: str, *wanted: int) -> Floats:
         if name not in left:
             faults.append(f"{name} is missing")
-            return np.zeros(wanted, np.float32)
+            return nothing(*wanted)
         found = left.pop(name)
         if found.shape != wanted:
             faults.append(f"{name} has shape {list(found.shape)}, config.json makes it {list(wanted)}")
-            return np.zeros(wanted, np.float32)
+            return nothing(*wanted)
         return np.asarray(found)
 
     def refuse_bias(name: str, size: int) -> None:
@@ -177,6 +191,8 @@ def our_tensors(shape: ModelShape, theirs: dict[str, Any_], origin: Path) -> dic
     ours = {"tok_embed": take("wte.weight", v, d), "pos_embed": take("wpe.weight", shape.context, d)}
     sizes = {"w_o": (d, d), "w_1": (d, 4 * d), "w_2": (4 * d, d)}
     for index in range(shape.n_layer):
+        if len(faults) > MOST_FAULTS:
+            break  # config.json may promise millions of layers
         layer, block = f"layers.{index}.", f"h.{index}."
         for name, other in VECTORS.items():
             ours[layer + name] = take(block + other, d)
@@ -196,6 +212,6 @@ def our_tensors(shape: ModelShape, theirs: dict[str, Any_], origin: Path) -> dic
             faults.append("lm_head.weight differs from wte.weight, but config.json says they are tied")
     faults += [f"{name} is none of GPT-2's tensors" for name in left if not name.endswith(_MASKS)]
     if faults:
-        more = [f"and {len(faults) - 20} more"] if len(faults) > 20 else []
-        raise DataError(f"{origin}: not a model that andrea can train:\n  " + "\n  ".join(faults[:20] + more))
+        shown = faults[:MOST_FAULTS] + (["and more"] if len(faults) > MOST_FAULTS else [])
+        raise DataError(f"{origin}: not a model that andrea can train:\n  " + "\n  ".join(shown))
     return ours

@@ -7,13 +7,14 @@ an export that was interrupted lacks it and cannot be loaded, rather than being 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from andrea.data.files import fsync_directory, replace, writing
+from andrea.data.files import discard, fsync_directory, replace, writing
 from andrea.errors import ConfigError
 
 Recognise = Callable[[Path], bool]
@@ -27,6 +28,8 @@ def new_file(path: Path, force: bool, is_earlier: Recognise) -> Iterator[Path]:
     """
     if path.is_dir():
         raise ConfigError(f"{path} is a folder, and this format is one file; give --out a file name")
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"{path} is a device, a pipe or a socket; give --out a file name")
     _refuse_others(path, force, is_earlier)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -37,7 +40,7 @@ def new_file(path: Path, force: bool, is_earlier: Recognise) -> Iterator[Path]:
             replace(temporary, path)
             fsync_directory(path.parent)
     finally:
-        temporary.unlink(missing_ok=True)
+        discard(temporary)
 
 
 @contextmanager
@@ -69,11 +72,16 @@ def new_folder(path: Path, force: bool, is_earlier: Recognise, first: str) -> It
 
 
 def _pour(staged: Path, path: Path, first: str) -> None:
-    (path / first).unlink(missing_ok=True)
-    fsync_directory(path)
-    for file in sorted(staged.iterdir(), key=lambda file: file.name == first):
-        os.replace(file, path / file.name)
-    fsync_directory(path)
+    target = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(target, fcntl.LOCK_EX)  # two exports at once would mix their files
+        (path / first).unlink(missing_ok=True)
+        os.fsync(target)
+        for file in sorted(staged.iterdir(), key=lambda file: file.name == first):
+            os.replace(file, path / file.name)
+        os.fsync(target)
+    finally:
+        os.close(target)
 
 
 def _refuse_others(path: Path, force: bool, is_earlier: Recognise) -> None:

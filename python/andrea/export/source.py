@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import xxhash
-
 from andrea.checkpoint import Floats, read_weights
 from andrea.curriculum.runs import newest_states
 from andrea.errors import CheckpointError, ConfigError, Error, IoError
 from andrea.export.layout import ModelShape
+from andrea.state_file import state_of
 
 if TYPE_CHECKING:
     from andrea.tokenizer import Tokenizer
@@ -49,7 +47,7 @@ def load_trained(path: Path, config: Path | None = None) -> Trained:
         raise IoError(f"{path}: there is no such run directory or checkpoint")
     if path.is_dir():
         return _newest(path, config)
-    state = _state_of(path)
+    state = state_of(path)
     if config is not None:
         from andrea._core import load_experiment
 
@@ -74,34 +72,6 @@ def _newest(run: Path, config: Path | None) -> Trained:
         return Trained(**{**vars(found), "notes": tuple(f"passed over: {fault}" for fault in faults)})
     reasons = "".join(f"\n  {fault}" for fault in faults) or ": it holds no step_*.state.json"
     raise CheckpointError(f"{run}: no checkpoint can be used{reasons}")
-
-
-def _state_of(checkpoint: Path) -> dict[str, Any] | None:
-    """Return the state that was written with this .bin. CheckpointError if the .bin is not what it says."""
-    try:
-        with open(checkpoint, "rb") as file:
-            head = file.read(8)
-            file.seek(0)
-            digest = xxhash.xxh64()
-            while block := file.read(1 << 22):
-                digest.update(block)
-    except OSError as error:
-        raise IoError(f"cannot read {checkpoint}: {error.strerror}; check the path") from error
-    step = struct.unpack("<i", head[:4])[0] if len(head) == 8 else -1
-    stem = f"step_{step:06d}"
-    try:
-        state = json.loads((checkpoint.parent / f"{stem}.state.json").read_text(encoding="utf-8"))
-        promised, _ = state["bin_hash"], ModelShape.of(state["config"]["model"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    if promised == digest.hexdigest():
-        return dict(state)
-    if checkpoint.name == f"{stem}.bin":
-        raise CheckpointError(
-            f"{checkpoint} has hash {digest.hexdigest()}, its state says {promised}: one of them is damaged; "
-            "use an older checkpoint"
-        )
-    return None
 
 
 def _load(checkpoint: Path, settings: dict[str, Any], state: dict[str, Any] | None) -> Trained:

@@ -109,9 +109,11 @@ class Chat:
             # The oldest question goes with its answer.
             oldest = next((at for at, turn in enumerate(turns[1:], 1) if turn.role == USER), None)
             if oldest is None:
+                with_system = " and the system prompt" if self.system else ""
                 raise DataError(
-                    f"the message takes {1 + len(ids)} tokens with its marks, and the context of {context} "
-                    f"must hold it and a reply of {room}: shorten it, or allow a shorter reply (--tokens)"
+                    f"the message takes {1 + len(ids)} tokens with its marks{with_system}, and the "
+                    f"context of {context} must hold it and a reply of {room}: shorten it, or allow "
+                    "a shorter reply (--tokens)"
                 )
             del turns[:oldest]
             dropped += oldest

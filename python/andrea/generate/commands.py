@@ -5,6 +5,7 @@ Errors are raised; andrea.cli turns them into one line and an exit code.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from pathlib import Path
@@ -22,12 +23,33 @@ if TYPE_CHECKING:
 MOST_AT_ONCE = 1024
 AT_ONCE_CPU, AT_ONCE_CUDA = 8, 64  # above 8 the CPU takes another path, with other rounding
 
+MOST_SAMPLES = 100_000  # of a prompt; all texts of a call are held in memory
+
+
+def _finite(value: float) -> float:
+    if math.isinf(value):
+        raise typer.BadParameter("a finite number is needed")
+    return value
+
+
+def _above_zero(value: float) -> float:
+    if not value > 0:
+        raise typer.BadParameter("must lie above 0 and at most at 1 (1: off)")
+    return value
+
+
 Model = Annotated[Path, typer.Argument(metavar="RUN|CHECKPOINT", help="A run directory or a .bin.")]
-Temperature = Annotated[float, typer.Option(min=0.0, help="0: the most likely token.")]
+Temperature = Annotated[float, typer.Option(min=0.0, callback=_finite, help="0: the most likely token.")]
 TopK = Annotated[int, typer.Option("--top-k", min=0, max=LARGEST, help="0: all tokens.")]
-TopP = Annotated[float, typer.Option("--top-p", min=0.0, max=1.0, help="Share of likely tokens; 1: off.")]
+TopP = Annotated[
+    float,
+    typer.Option("--top-p", max=1.0, callback=_above_zero, help="Share of likely tokens, above 0; 1: off."),
+]
 Penalty = Annotated[
-    float, typer.Option("--repetition-penalty", min=1.0, help="Against what is there already; 1: off.")
+    float,
+    typer.Option(
+        "--repetition-penalty", min=1.0, callback=_finite, help="Against what is there already; 1: off."
+    ),
 ]
 Stop = Annotated[
     list[str] | None,
@@ -46,7 +68,9 @@ def sample(
     prompts: Annotated[
         Path | None, typer.Option("--prompts", metavar="FILE", help="One prompt a line; - is standard input.")
     ] = None,
-    number: Annotated[int, typer.Option("-n", "--n", min=1, help="Samples of each prompt.")] = 1,
+    number: Annotated[
+        int, typer.Option("-n", "--n", min=1, max=MOST_SAMPLES, help="Samples of each prompt.")
+    ] = 1,
     tokens: Annotated[int, typer.Option("--tokens", min=1, max=LARGEST, help="Tokens, at most.")] = 200,
     temperature: Temperature = 0.8,
     top_k: TopK = 40,
@@ -146,8 +170,10 @@ def chat(
 
 
 def _converse(talk: Chat) -> None:
-    from andrea.errors import DataError
+    from andrea.errors import DataError, IoError
 
+    if sys.stdin is None:
+        raise IoError("standard input is closed, so that there are no messages; give them by --message")
     terminal = sys.stdin.isatty()
     if terminal:
         import readline  # noqa: F401  (line editing and history for input())
@@ -159,10 +185,12 @@ def _converse(talk: Chat) -> None:
         except (EOFError, KeyboardInterrupt):
             print()
             return
+        except UnicodeDecodeError as error:
+            raise DataError("standard input: a message is not UTF-8") from error
         if not terminal:
             if not line:
                 return
-            line = line.removesuffix("\n")
+            line = line.removesuffix("\n").removesuffix("\r")
         if line == "/quit":
             return
         if line == "/reset":
@@ -209,28 +237,35 @@ def _load(
     at_once = min(wanted, batch or (AT_ONCE_CPU if on_cpu else AT_ONCE_CUDA))
     if threads is None and on_cpu:
         threads = idle_cores()
-    return load_model(model, config, Reader(device.value, threads, sequences=at_once))
+    trained = load_model(model, config, Reader(device.value, threads, sequences=at_once))
+    for note in trained.notes:
+        _say(note)
+    return trained
 
 
 def _lines(path: Path) -> list[str]:
-    if str(path) == "-":
-        return sys.stdin.read().splitlines()
-    from andrea.errors import DataError
+    from andrea.errors import DataError, IoError
 
+    if str(path) == "-" and sys.stdin is None:
+        raise IoError("--prompts -: standard input is closed")
+    content = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
     try:
-        return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        text = content.decode("utf-8-sig")
+        return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 at byte {error.start}; save the prompts as UTF-8") from error
 
 
 def _headers(wanted: list[Wanted], number: int) -> list[str]:
     """Return what stands before each text: a line where there are several, and the prompt."""
+    from andrea.generate.stream import fit_for_terminal
+
     if len(wanted) == 1:
-        return [wanted[0].prompt]
+        return [fit_for_terminal(wanted[0].prompt)]
     several = len(wanted) > number
     return [
         f"--- sample {index + 1} ({f'prompt {index // number + 1}, ' if several else ''}seed {one.seed})\n"
-        + one.prompt
+        + fit_for_terminal(one.prompt)
         for index, one in enumerate(wanted)
     ]
 

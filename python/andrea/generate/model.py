@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from andrea.curriculum.runs import newest_states
 from andrea.errors import CheckpointError, ConfigError, IoError
+from andrea.state_file import read_state, state_of
 
 if TYPE_CHECKING:
     from andrea._core import Engine, Experiment
@@ -18,11 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A model with weights from a checkpoint, and its tokenizer."""
+    """A model with weights from a checkpoint, and its tokenizer. `notes`: newer ones that are damaged."""
 
     engine: Engine
     tokenizer: Tokenizer
     checkpoint: Path
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,11 +65,12 @@ def idle_cores() -> int:
 
 def _newest_of_run(run: Path, config: Path | None, reader: Reader) -> TrainedModel:
     """Try the checkpoints from the newest on; one that cannot be read is passed over."""
-    faults = []
+    faults: list[str] = []
     for state in newest_states(run):
         path = state.with_name(state.name.removesuffix(".state.json") + ".bin")
         try:
-            return _load(path, config, config or state, reader)
+            model = _load(path, config, config or state, reader)
+            return replace(model, notes=tuple(f"passed over: {fault}" for fault in faults))
         except (CheckpointError, IoError) as fault:
             faults.append(str(fault))
     if faults:
@@ -79,21 +82,20 @@ def _newest_of_run(run: Path, config: Path | None, reader: Reader) -> TrainedMod
 
 def _settings(checkpoint: Path, config: Path | None) -> tuple[dict[str, Any], str | None]:
     """Return the effective experiment of `checkpoint`, and the hash of its tokenizer if known."""
+    state = state_of(checkpoint)
     if config is not None:
         from andrea._core import load_experiment
 
         settings: dict[str, Any] = json.loads(load_experiment(str(config)).effective_json())
         return settings, None
-    own = checkpoint.with_name(checkpoint.name.removesuffix(".bin") + ".state.json")
-    for state in [own, *newest_states(checkpoint.parent)]:
+    if state is not None:
+        return state["config"], state["tokenizer_hash"]
+    for path in newest_states(checkpoint.parent):  # a .bin of another name in a run's directory
         try:
-            content = json.loads(state.read_text(encoding="utf-8"))
-            settings = content["config"]
-            settings = json.loads(settings) if isinstance(settings, str) else settings
-            if isinstance(settings, dict) and "model" in settings:
-                return settings, content.get("tokenizer_hash")
-        except (OSError, ValueError, KeyError, TypeError):
+            state = read_state(path)
+        except (CheckpointError, IoError):
             continue  # the next one may tell
+        return state["config"], state["tokenizer_hash"]
     raise ConfigError(f"{checkpoint}: no state file beside it says its model; give --config FILE")
 
 

@@ -57,7 +57,11 @@ def perplexity(loss: float) -> float:
 
 
 def curve(values: list[float], width: int = CURVE_WIDTH) -> str:
-    """Draw values as a line of blocks, at most `width` of them; the highest is the tallest."""
+    """Draw values as a line of blocks, at most `width` of them; the highest is the tallest.
+
+    What is no number is left out, as the mean before the first step that was not skipped.
+    """
+    values = [value for value in values if math.isfinite(value)]
     if not values:
         return ""
     if len(values) > width:
