@@ -207,6 +207,8 @@ class RunReader:
                 "newest": self.log.newest or None,
                 "n_params": (self.log.start or {}).get("n_params"),
                 "device": (self.log.start or {}).get("device"),
+                "host": (self.log.start or {}).get("host"),
+                "gpu": str((self.log.start or {}).get("pci_bus_id") or "").lower() or None,
                 "precision": (self.log.start or {}).get("precision"),
                 "policy": self.setting("curriculum", "policy"),
                 "warmup": self.setting("train", "lr", "warmup_steps", default=0),
