@@ -69,7 +69,9 @@ def one_load(browser: Any, url: str) -> dict[str, float]:
     found = {"usable": page.evaluate("performance.getEntriesByName('andrea-usable')[0].startTime") / 1000}
     box = page.locator("#chart-loss").bounding_box()
     page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + box["height"] / 2)
-    readouts = "#chart-loss .readout:not([hidden]) div, #chart-loss .hoverlayer .legendtext, #chart-loss .hovertext"
+    readouts = (
+        "#chart-loss .readout:not([hidden]) div, #chart-loss .hoverlayer .legendtext, #chart-loss .hovertext"
+    )
     found["read"] = until(page, f"document.querySelectorAll('{readouts}').length > 0")
     spacing = page.evaluate(f"({X}.at(-1) - {X}[0]) / {X}.length")
     drag(page, box, 0.4, 0.43)
@@ -89,7 +91,9 @@ def main() -> None:
     """Measure and print."""
     from playwright.sync_api import sync_playwright
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--loads", type=int, default=10)
     parser.add_argument("--json", action="store_true", help="print the loads as JSON too")
@@ -118,7 +122,9 @@ def main() -> None:
         finally:
             server.terminate()
             server.wait(20)
-    print(f"{ask.steps:,} steps, {ask.loads} loads, chromium {version}, {os.cpu_count()} CPUs {platform.machine()}, load {os.getloadavg()[0]:.1f}")
+    print(
+        f"{ask.steps:,} steps, {ask.loads} loads, chromium {version}, {os.cpu_count()} CPUs {platform.machine()}, load {os.getloadavg()[0]:.1f}"
+    )
     for key in loads[0]:
         values = sorted(load[key] for load in loads)
         print(f"{key:8} median {statistics.median(values):.2f} s, {values[0]:.2f} to {values[-1]:.2f}")

@@ -58,10 +58,15 @@ def _gpu(nvml: Any, index: int) -> dict[str, Any]:
             missing[key] = "this nvidia-ml-py does not know it"
         return None
 
-    about: dict[str, Any] = {"index": index, "name": f"GPU {index}", "uuid": None, "pci_bus_id": None}
+    about: dict[str, Any] = {"index": index, "name": None, "uuid": None, "pci_bus_id": None}
     handle = ask("handle", lambda: nvml.nvmlDeviceGetHandleByIndex(index))
     if handle is None:  # fell off the bus, or may not be looked at: the others go on
-        return {**about, "mig": False, **dict.fromkeys(VALUES), "missing": dict.fromkeys(VALUES, missing["handle"])}
+        return {
+            **about,
+            "mig": False,
+            **dict.fromkeys(VALUES),
+            "missing": dict.fromkeys(VALUES, missing["handle"]),
+        }
 
     readings: dict[str, Callable[[], Any]] = {
         "utilisation_percent": lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
@@ -75,7 +80,7 @@ def _gpu(nvml: Any, index: int) -> dict[str, Any]:
     mig = ask("mig", lambda: nvml.nvmlDeviceGetMigMode(handle)[0] == 1) or False
     if mig and "utilisation_percent" in missing:
         missing["utilisation_percent"] = "not told while the card is split (MIG)"
-    about["name"] = _text(ask("name", lambda: nvml.nvmlDeviceGetName(handle))) or about["name"]
+    about["name"] = _text(ask("name", lambda: nvml.nvmlDeviceGetName(handle)))
     about["uuid"] = _text(ask("uuid", lambda: nvml.nvmlDeviceGetUUID(handle)))
     about["pci_bus_id"] = ask("pci_bus_id", lambda: _bus_id(nvml.nvmlDeviceGetPciInfo(handle)))
     return {**about, "mig": mig, **values, "missing": {key: missing[key] for key in VALUES if key in missing}}
@@ -102,4 +107,4 @@ def _text(name: Any) -> str | None:
 
 def _reason(wrong: Exception) -> str:
     text = str(wrong)
-    return "not told by this card" if text == "Not Supported" else text[:1].lower() + text[1:].rstrip(".")
+    return "not told by this card" if text == "Not Supported" else text.rstrip(".")

@@ -31,20 +31,23 @@ const CanvasChart = (() => {
     pen.font = "11.5px " + look.font;
     pen.lineWidth = 1;
     pen.textBaseline = "middle";
-    for (const [axis, scale, at, align] of [[frame.y, to.y, box.x - 5, "right"], [frame.y2, to.y2, box.x + box.w + 5, "left"]]) for (const tick of axis?.ticks || []) {
+    let widest = 0;
+    for (const [axis, scale, at, align] of [[frame.y, to.y, box.x - 3, "right"], [frame.y2, to.y2, box.x + box.w + 3, "left"]]) for (const tick of axis?.ticks || []) {
       const y = Math.round(scale(tick.at)) + 0.5;
       pen.strokeStyle = look.grid; pen.fillStyle = look.soft; pen.textAlign = align;
       if (align === "right") line(box.x, y, box.x + box.w, y);
       pen.fillText(tick.text, at, y);
+      widest = Math.max(widest, pen.measureText(tick.text).width);
     }
     pen.textAlign = "center"; pen.strokeStyle = look.line;
+    line(box.x, box.y + box.h + 0.5, box.x + box.w, box.y + box.h + 0.5);
     for (const tick of frame.x.ticks) {
       const x = Math.round(to.x(tick.at)) + 0.5;
       line(x, box.y + box.h, x, box.y + box.h + 4);
-      pen.fillText(tick.text, x, box.y + box.h + 13);
+      pen.fillText(tick.text, x, box.y + box.h + 15);
     }
     if (options.yTitle) {
-      pen.save(); pen.translate(9, box.y + box.h * (1 - (frame.y.domain[0] + frame.y.domain[1]) / 2)); pen.rotate(-Math.PI / 2); pen.fillText(options.yTitle, 0, 0); pen.restore();
+      pen.save(); pen.translate(box.x - 17 - widest, box.y + box.h * (1 - (frame.y.domain[0] + frame.y.domain[1]) / 2)); pen.rotate(-Math.PI / 2); pen.fillText(options.yTitle, 0, 0); pen.restore();
     }
     pen.save();
     pen.beginPath(); pen.rect(box.x, 0, box.w, height); pen.clip();

@@ -151,7 +151,7 @@
       if (evals.length) traces.push({ mode: "markers", name: Charts.short(name + ", held-out"), x: shift(evals.map((e) => e[0])), y: evals.map((e) => e[1].reduce((a, b) => a + b, 0) / e[1].length), hovertemplate: "%{y:.4f}", marker: { symbol: "diamond-open", size: 6, color: hue(id), line: { width: 1.3 } } });
       const marked = (events.get(id)?.events || []).filter((e) => MARKS[markOf(e)]);
       marked.forEach((e) => kinds.add(markOf(e)));
-      traces.push({ mode: "markers", yaxis: "y2", name: "", x: shift(marked.map((e) => e.x)), y: marked.map(() => -lane), text: marked.map((e) => Charts.short(e.kind + ": " + e.message, 110)),
+      if (marked.length) traces.push({ mode: "markers", yaxis: "y2", name: "", x: shift(marked.map((e) => e.x)), y: marked.map(() => -lane), text: marked.map((e) => Charts.short(e.kind + ": " + e.message, 110)),
         hovertemplate: "%{text}<extra></extra>", marker: { symbol: marked.map((e) => MARKS[markOf(e)][0]), size: marked.map((e) => MARKS[markOf(e)][2]), color: marked.map((e) => markOf(e) === "checkpoint" ? hue(id) : Charts.css(MARKS[markOf(e)][1])), line: { width: 1.5, color: marked.map((e) => Charts.css(MARKS[markOf(e)][1])) }, opacity: 0.9 } });
     });
     const levels = new Map();
@@ -165,10 +165,10 @@
       if (warmup > 0 && warmup < step) uprights.push({ x: warmup, text: "end of LR warm-up" });
     }
     // Below the curves a lane for the marks of each run.
-    const lanes = Math.max(1, ids.length), lane = Math.min(0.4, 0.05 + 0.035 * lanes);
+    const lanes = Math.max(1, ids.length), low = Math.min(0.4, 0.05 + 0.035 * lanes);
     Charts.draw("loss", traces, options({
       logY: state.logY, uprights, levels: [...levels].map(([value, text]) => ({ value: Number(value), text })), yTitle: "nats a token",
-      yaxis: { domain: [lane + 0.04, 1] }, y2: { domain: [0, lane], range: [-lanes + 0.4, 0.6], hideTicks: true },
+      ...(kinds.size ? { yaxis: { domain: [low + 0.04, 1] }, y2: { domain: [0, low], range: [-lanes + 0.4, 0.6], hideTicks: true } } : {}),
     }), zoom);
     $("marks").replaceChildren(...[...kinds].map((kind) => h("li", {}, { checkpoint: "●", resume: "▶", signal: "◆", skip: "×", warning: "▲", gate: "■", polish: "★", end: "|", error: "✕" }[kind] + " " + MARKS[kind][3])));
     const smooth = ids.length ? state.smooth || state.runs.get(ids[0]).smma_steps : null;

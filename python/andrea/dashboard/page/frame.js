@@ -3,7 +3,7 @@
 "use strict";
 
 const Frame = (() => {
-  const MARGIN = { l: 56, r: 14, t: 6, b: 28 };
+  const MARGIN = { l: 56, r: 24, t: 8, b: 28 };
   // Places on an axis are in its own unit: on a logarithmic one, exponents of ten.
   const unit = (log) => (log ? (v) => (v > 0 ? Math.log10(v) : NaN) : Number);
   const known = (v) => v !== null && v !== undefined;
@@ -60,10 +60,10 @@ const Frame = (() => {
 
   function linearTicks([low, high], most, kind) {
     const rough = (high - low) / most, base = 10 ** Math.floor(Math.log10(rough));
-    let step = base * ([1, 2, 5, 10].find((k) => k * base >= rough * 0.999) || 10);
+    let step = base * ([1, 2, ...(base >= 10 ? [2.5] : []), 5, 10].find((k) => k * base >= rough * 0.999) || 10);
     if (kind === "whole") step = Math.max(1, step);
     const found = [];
-    for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9 && found.length < 40; k++) found.push({ at: k * step, text: text(k * step, step, kind) });
+    for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9 && found.length < 40; k++) found.push({ at: k * step + 0, text: text(k * step + 0, step, kind) }); // + 0: no -0
     return found;
   }
 
@@ -73,7 +73,7 @@ const Frame = (() => {
       return linearTicks([10 ** low, 10 ** high], most, kind).filter((tick) => tick.at > 0).map((tick) => ({ ...tick, at: Math.log10(tick.at) }));
     }
     const every = Math.max(1, Math.ceil(decades / most)), found = [];
-    for (let e = Math.floor(low); e <= high; e++) for (const k of 3 * decades <= most ? [1, 2, 5] : [1]) {
+    for (let e = Math.floor(low); e <= high; e++) for (const k of 3 * decades <= most ? [1, 2, 5] : 2 * decades <= most + 1 ? [1, 3] : [1]) {
       const value = k * 10 ** e, at = e + Math.log10(k);
       if (e % every === 0 && at >= low && at <= high) found.push({ at, text: text(value, 10 ** e, kind) });
     }
@@ -91,7 +91,7 @@ const Frame = (() => {
     x.ticks = ticks(x.range, x.log, count(box.w, 95), options.xTick || "whole");
     const upright = (name, given, log) => {
       const range = yRange(traces, options, name, x.range, log), domain = given.domain || [0, 1];
-      const few = count(box.h * (domain[1] - domain[0]), 42);
+      const few = count(box.h * (domain[1] - domain[0]), 34);
       return { range, domain, log, ticks: given.hideTicks ? [] : ticks(range, log, few, given.tick) };
     };
     const frame = { width, height, margin, box, x, y: upright("y", options.yaxis || {}, options.logY) };

@@ -28,6 +28,8 @@ const Machine = (() => {
   const known = (x) => x !== null && x !== undefined;
 
   function gpuRow(gpu, samples) {
+    const reasons = new Set(FIGURES.map(([key]) => known(gpu[key]) ? "" : gpu.missing?.[key]));
+    if (reasons.size === 1 && !reasons.has("")) return h("p", { class: "note" }, [...reasons][0]); // lost: said once
     const past = samples.map((s) => (Array.isArray(s.gpus) ? s.gpus.find((g) => (gpu.uuid ? g.uuid === gpu.uuid : g.index === gpu.index)) : null)).filter(Boolean);
     return h("div", { class: "gauges" }, ...FIGURES.map(([key, name, text, size, top]) => known(gpu[key])
       ? gauge(name, text(gpu), past.map(size).filter((x) => typeof x === "number"), top(gpu))
@@ -41,7 +43,7 @@ const Machine = (() => {
     const gpus = samples[samples.length - 1].gpus, used = gpus.some((gpu) => users(gpu, runs).length);
     return [...gpus].sort((a, b) => users(b, runs).length - users(a, runs).length || a.index - b.index).map((gpu) => {
       const names = users(gpu, runs).map((run) => run.name), key = gpu.uuid || String(gpu.index);
-      const title = `GPU ${gpu.index}, ${gpu.name}` + (gpu.mig ? ", split (MIG): figures of the whole card" : "") + (names.length ? ": " + names.join(", ") : "");
+      const title = `GPU ${gpu.index}` + (gpu.name ? ", " + gpu.name : "") + (gpu.mig ? ", split (MIG): figures of the whole card" : "") + (names.length ? ": " + names.join(", ") : "");
       if (!used || names.length) return h("div", {}, h("h3", {}, title), gpuRow(gpu, samples));
       const block = h("details", {}, h("summary", {}, title), gpuRow(gpu, samples));
       block.open = opened.has(key);
@@ -68,6 +70,7 @@ const Machine = (() => {
     const gpus = Array.isArray(last.gpus) ? last.gpus : [];
     $("machine-note").textContent = note(last, now - last.time, running, gpus.flatMap((gpu) => users(gpu, here)));
     $("gpus").replaceChildren(...(gpus.length ? gpuBlocks(samples, here) : []));
+    $("host").textContent = last.memory && gpus.length ? last.host || "" : "";
     $("machine").replaceChildren(...(last.memory ? [
       gauge("CPU", `${last.cpu_percent.toFixed(0)} % of ${last.cpus} cores`, of((s) => s.cpu_percent), 100),
       gauge("memory", `${bytes(last.memory.total - last.memory.available)} of ${bytes(last.memory.total)}`, of((s) => s.memory && s.memory.total - s.memory.available), last.memory.total),
