@@ -1,7 +1,7 @@
-"""How soon the dashboard's page can be used, in chromium: `python bench/dashboard_load.py [--steps N] [--loads N]`.
+"""How soon the dashboard's page can be used, in chromium: `python bench/dashboard_load.py [--loads N]`.
 
-Writes a run of N losses, serves it, and loads the page again and again, each time with an empty cache. Per load, in
-seconds after the page was asked for:
+Writes a run of 1,000,000 losses (--steps), serves it, and loads the page again and again, each time with an
+empty cache. Per load, in seconds after the page was asked for:
 
 usable   the mark `andrea-usable`: the loss chart is painted and listens
 read     a value was seen under the pointer
@@ -122,9 +122,8 @@ def main() -> None:
         finally:
             server.terminate()
             server.wait(20)
-    print(
-        f"{ask.steps:,} steps, {ask.loads} loads, chromium {version}, {os.cpu_count()} CPUs {platform.machine()}, load {os.getloadavg()[0]:.1f}"
-    )
+    about = f"chromium {version}, {os.cpu_count()} CPUs {platform.machine()}, load {os.getloadavg()[0]:.1f}"
+    print(f"{ask.steps:,} steps, {ask.loads} loads, {about}")
     for key in loads[0]:
         values = sorted(load[key] for load in loads)
         print(f"{key:8} median {statistics.median(values):.2f} s, {values[0]:.2f} to {values[-1]:.2f}")

@@ -1,4 +1,4 @@
-"""GPU figures: NVIDIA's own Python package over a library made of Python functions, so units and errors are real."""
+"""GPU figures: NVIDIA's own Python package over a library of Python functions: units and errors are real."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOT_SUPPORTED, NO_FUNCTION, LOST, UNKNOWN = 3, 13, 15, 999
 
 
 class Driver:
-    """libnvidia-ml with `count` cards; `refuse` maps a function, or (function, card), to the code it answers."""
+    """libnvidia-ml with `count` cards; `refuse`: the code that a function, or (function, card), answers."""
 
     def __init__(self, count: int = 1) -> None:
         self.count, self.refuse = count, dict[Any, int]()

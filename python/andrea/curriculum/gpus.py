@@ -1,11 +1,12 @@
 """Figures of the GPUs as NVIDIA's management library tells them: use, memory, power, temperature, fan.
 
-A card need not tell everything: data-centre cards have no fan of their own, cards split by MIG tell no use, some
-notebooks no power. What is missing is null, and `missing` says why, value by value.
+A card need not tell everything: data-centre cards have no fan of their own, cards split by MIG tell no use,
+some notebooks no power. What is missing is null, and `missing` says why, value by value.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -40,10 +41,8 @@ def gpu_figures() -> list[dict[str, Any]] | str:
     except pynvml.NVMLError as wrong:
         return f"no GPU figures: {_reason(wrong)}"
     finally:
-        try:
+        with contextlib.suppress(pynvml.NVMLError):  # a driver that went away: the next call tells
             pynvml.nvmlShutdown()
-        except pynvml.NVMLError:
-            pass  # a driver that went away in between: the next call tells
 
 
 def _gpu(nvml: Any, index: int) -> dict[str, Any]:

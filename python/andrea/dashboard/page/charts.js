@@ -70,7 +70,9 @@ const Charts = (() => {
     return asked;
   }
   function plotlySoon() {
-    if (performance.now() - touched >= QUIET) plotlyNow(); else setTimeout(plotlySoon, 250);
+    touched = performance.now();
+    const look = () => { if (performance.now() - touched >= QUIET) plotlyNow(); else setTimeout(look, 250); };
+    look();
   }
   // One chart at a time, so that the page stays quick; none under the pointer while it drags.
   function takeOver(ids, done) {
