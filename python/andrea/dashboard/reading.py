@@ -92,7 +92,9 @@ class RunReader:
         if kind == "loss":
             rows = parse_rows(lines, 2)
             rows = rows[np.isfinite(rows[:, 0])]
-            self.losses.append(step=rows[:, 0], loss=rows[:, 1].astype(np.float32))
+            with np.errstate(over="ignore"):  # what no float holds is infinite
+                losses = rows[:, 1].astype(np.float32)
+            self.losses.append(step=rows[:, 0], loss=losses)
         elif kind == "events":
             self.log.take(lines)
         elif kind == "rows":

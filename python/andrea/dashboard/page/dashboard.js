@@ -149,7 +149,7 @@
       traces.push(Charts.line({ x: shift(all.smma.x), y: all.smma.y }, name, hue(id), { line: { width: 2.2 } }));
       const evals = (sources.get(id)?.evals || []).map((e) => [e.step, Object.values(e.sources).map((s) => s.loss)]);
       if (evals.length) traces.push({ mode: "markers", name: Charts.short(name + ", held-out"), x: shift(evals.map((e) => e[0])), y: evals.map((e) => e[1].reduce((a, b) => a + b, 0) / e[1].length), hovertemplate: "%{y:.4f}", marker: { symbol: "diamond-open", size: 6, color: hue(id), line: { width: 1.3 } } });
-      const marked = (events.get(id)?.events || []).filter((e) => MARKS[markOf(e)]);
+      const marked = (events.get(id)?.events || []).filter((e) => Object.hasOwn(MARKS, markOf(e)));
       marked.forEach((e) => kinds.add(markOf(e)));
       if (marked.length) traces.push({ mode: "markers", yaxis: "y2", name: "", x: shift(marked.map((e) => e.x)), y: marked.map(() => -lane), text: marked.map((e) => Charts.short(e.kind + ": " + e.message, 110)),
         hovertemplate: "%{text}<extra></extra>", marker: { symbol: marked.map((e) => MARKS[markOf(e)][0]), size: marked.map((e) => MARKS[markOf(e)][2]), color: marked.map((e) => markOf(e) === "checkpoint" ? hue(id) : Charts.css(MARKS[markOf(e)][1])), line: { width: 1.5, color: marked.map((e) => Charts.css(MARKS[markOf(e)][1])) }, opacity: 0.9 } });
