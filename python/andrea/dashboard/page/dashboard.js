@@ -140,13 +140,13 @@
     const [series, events, sources] = await Promise.all([
       each(ids, (id) => source.series(id, asked(names, width))), each(ids, (id) => source.events(id, { axis: state.axis })),
       state.axis === "step" ? each(ids, (id) => source.sources(id, { buckets: 2 })) : new Map()]);
-    const traces = [], kinds = new Set(), uprights = [];
+    const raw = [], traces = [], strength = ids.length > 4 ? 0.12 : 0.3, kinds = new Set(), uprights = [];
     ids.forEach((id, lane) => {
       const run = state.runs.get(id), all = series.get(id), name = label(run);
       if (!run || !all) return;
-      traces.push(Charts.line({ x: shift(all.loss.x), y: all.loss.y }, name, Charts.faint(hue(id), 0.3), { line: { width: 1 }, trace: { hoverinfo: "skip", hovertemplate: null } }));
+      raw.push(Charts.line({ x: shift(all.loss.x), y: all.loss.y }, name, Charts.faint(hue(id), strength), { line: { width: 1 }, trace: { hoverinfo: "skip", hovertemplate: null } }));
       if (state.replaced && all.replaced) traces.push(Charts.line({ x: shift(all.replaced.x), y: all.replaced.y }, name + ", superseded", Charts.css("--soft"), { line: { width: 1, dash: "dot" } }));
-      traces.push(Charts.line({ x: shift(all.smma.x), y: all.smma.y }, name, hue(id), { line: { width: 2.2 } }));
+      traces.push(Charts.line({ x: shift(all.smma.x), y: all.smma.y }, name, hue(id), { line: { width: 2.2, dash: Charts.dash(state.order.indexOf(id)) } }));
       const evals = (sources.get(id)?.evals || []).map((e) => [e.step, Object.values(e.sources).map((s) => s.loss)]);
       if (evals.length) traces.push({ mode: "markers", name: Charts.short(name + ", held-out"), x: shift(evals.map((e) => e[0])), y: evals.map((e) => e[1].reduce((a, b) => a + b, 0) / e[1].length), hovertemplate: "%{y:.4f}", marker: { symbol: "diamond-open", size: 6, color: hue(id), line: { width: 1.3 } } });
       const marked = (events.get(id)?.events || []).filter((e) => Object.hasOwn(MARKS, markOf(e)));
@@ -166,7 +166,7 @@
     }
     // Below the curves a lane for the marks of each run.
     const lanes = Math.max(1, ids.length), low = Math.min(0.4, 0.05 + 0.035 * lanes);
-    Charts.draw("loss", traces, options({
+    Charts.draw("loss", [...raw, ...traces], options({
       logY: state.logY, uprights, levels: [...levels].map(([value, text]) => ({ value: Number(value), text })), yTitle: "nats a token",
       ...(kinds.size ? { yaxis: { domain: [low + 0.04, 1] }, y2: { domain: [0, low], range: [-lanes + 0.4, 0.6], hideTicks: true } } : {}),
     }), zoom);
@@ -185,12 +185,13 @@
     const total = ids.reduce((sum, id) => sum + state.runs.get(id).skipped, 0);
     const skipped = ids.map((id) => Charts.line({ x: shift(series.get(id).skips.x), y: series.get(id).skips.y }, label(state.runs.get(id)) + ", skipped", hue(id), { hover: "%{y:,d} skipped", line: { dash: "dot", width: 1.4, shape: "hv" }, trace: { yaxis: "y2" } }));
     const scales = curves("loss_scale", "scale %{y:,d}", { shape: "hv" });
-    Charts.draw("loss_scale", total ? [...scales, ...skipped] : scales, options({ logY: true, yaxis: { tick: "whole" }, margin: total ? { l: 62, r: 44 } : { l: 62 }, ...(total ? { y2: { right: true, toZero: true, tick: "whole" } } : {}) }), zoom);
+    Charts.draw("loss_scale", total ? [...scales, ...skipped] : scales, options({ logY: true, yaxis: { tick: "whole", hideTicks: scales.every((trace) => !trace.x.length) }, margin: total ? { l: 62, r: 44 } : { l: 62 }, ...(total ? { y2: { right: true, toZero: true, tick: "whole" } } : {}) }), zoom);
     $("skips-note").textContent = total ? whole(total) + " skipped (dotted)" : "none skipped";
   }
 
   // ---- sources
 
+  const MOST_SOURCES = 24; // more curves than that tell nothing
   async function drawSources() {
     const id = chosen("sources-run");
     if (!id) return;
@@ -199,7 +200,7 @@
     if (state.logX) params.log = 1;
     const data = await source.sources(id, params);
     const names = data.sources;
-    const wanted = (k) => !state.isolated.size || state.isolated.has(names[k]);
+    const wanted = (k) => state.isolated.size ? state.isolated.has(names[k]) : k < MOST_SOURCES;
     const here = { xFormat: ",d", xText: AXES.step.text, logX: state.logX, range: state.axis === "step" ? options().range : null };
     const xs = state.logX ? data.step.map((x) => x + 1) : data.step;
     const lines = (rows, x, hover, more = {}) => names.map((name, k) => wanted(k) && rows[k] ? Charts.line({ x, y: rows[k] }, name, Charts.colour(k), { hover, line: { width: 1.6, dash: Charts.dash(k), ...more }, trace: { connectgaps: true } }) : null).filter(Boolean);
@@ -219,6 +220,7 @@
     }
     const run = state.runs.get(id), phase = run.phase;
     $("phase-note").textContent = !phase ? "" : phase.focus.length || phase.dice ? `steps ${whole(phase.step)} to ${whole(phase.step + phase.steps - 1)}: rolled ${phase.roll} with ${phase.dice}${phase.warm_up ? ", warm-up" : ""}` : "policy " + phase.policy;
+    if (names.length > MOST_SOURCES && !state.isolated.size) $("phase-note").textContent += ` (curves of ${MOST_SOURCES} of ${names.length} sources: choose others in the table)`;
     drawTable(data, names);
   }
 

@@ -19,7 +19,7 @@ const Elements = (() => {
   const none = (x) => x === null || x === undefined || !isFinite(x);
   const number = (x, digits = 4) => none(x) ? "–" : Number(x).toFixed(digits);
   const whole = (x) => none(x) ? "–" : Math.round(x).toLocaleString("en");
-  const brief = (x) => none(x) ? "–" : (x !== 0 && Math.abs(x) < 0.001 ? Number(x).toExponential(1) : Number(x).toPrecision(3)).replace(/\.?0+e/, "e");
+  const brief = (x) => none(x) ? "–" : Math.abs(x) >= 1000 && Math.abs(x) < 1e7 ? whole(x) : (x !== 0 && Math.abs(x) < 0.001 ? Number(x).toExponential(1) : Number(x).toPrecision(3)).replace(/\.?0+e/, "e");
   const percent = (x) => none(x) ? "–" : (100 * x).toFixed(1) + " %";
   const bytes = (x) => x >= 2 ** 30 ? (x / 2 ** 30).toFixed(1) + " GiB" : (x / 2 ** 20).toFixed(0) + " MiB";
   function duration(s) {
