@@ -18,6 +18,7 @@ struct DeviceInfo {
   std::string name;                  ///< "AMD EPYC 7763", "NVIDIA GeForce RTX 3060"
   std::string arithmetic;            ///< libraries, versions and instruction path: equal text, equal bits
   std::vector<std::string> details;  ///< lines for `andrea doctor`: driver, capability
+  std::string pci_bus_id;            ///< "0000:65:00.0", by which other tools know the card; empty on the CPU
   GemmChoices gemm;                  ///< how the matrix products made so far are made
   std::size_t total_bytes = 0;       ///< memory of the device
   std::size_t free_bytes = 0;        ///< what is free of it now

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import shutil
 import time
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from test_dashboard import Served
+from test_dashboard import Served, trained  # noqa: F401 (a fixture)
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -43,8 +45,10 @@ def browser() -> Iterator[Any]:
         found.close()
 
 
-def open_page(browser: Any, url: str, **options: Any) -> tuple[Any, list[str]]:
-    page = browser.new_page(viewport={"width": 1300, "height": 2400}, **options)
+def open_page(browser: Any, url: str, hold: tuple[str, Any] | None = None) -> tuple[Any, list[str]]:
+    page = browser.new_page(viewport={"width": 1300, "height": 2400})
+    if hold is not None:
+        page.route(*hold)
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.goto(url)
@@ -72,6 +76,7 @@ def test_two_runs_live_again_after_a_restart_dark_and_harmless(browser: Any, tmp
     try:
         wait(page, "document.querySelectorAll('.run').length === 2")
         wait(page, "document.getElementById('chart-loss').dataset.points > 1200")
+        wait(page, f"{DRAWN_BY} === 'plotly'")
         assert page.locator("#chart-loss .scatterlayer path.js-line").count() >= 4
         # Names and texts are shown as they are.
         assert page.locator(".run .name").all_inner_texts() == ["one", evil]
@@ -81,7 +86,7 @@ def test_two_runs_live_again_after_a_restart_dark_and_harmless(browser: Any, tmp
 
         # Live: an event is on the page less than a second after it was written (the best of three: other
         # processes want the processor too).
-        wait(page, "document.getElementById('chart-loss_scale').dataset.points > 0")
+        wait(page, "document.getElementById('chart-loss_scale').dataset.points !== undefined")
         taken = []
         for number in range(3):
             begun = time.monotonic()
@@ -114,9 +119,9 @@ def test_two_runs_live_again_after_a_restart_dark_and_harmless(browser: Any, tmp
         wait(page, "document.getElementById('chart-loss').layout.xaxis.type === 'log'")
         page.keyboard.press("x")
         page.keyboard.press("+")
-        wait(page, "document.getElementById('chart-loss').layout.xaxis.autorange === false")
+        wait(page, "document.getElementById('chart-loss').layout.xaxis.range[0] > 50")
         page.keyboard.press("r")
-        wait(page, "document.getElementById('chart-loss').layout.xaxis.autorange !== false")
+        wait(page, "document.getElementById('chart-loss').layout.xaxis.range[0] < 0")
         assert page.evaluate("window.hacked") is None
         assert wrong == []
     finally:
@@ -124,53 +129,170 @@ def test_two_runs_live_again_after_a_restart_dark_and_harmless(browser: Any, tmp
         server.stop()
 
 
+def drag(page: Any, begin: float, end: float, chart: str = "loss") -> None:
+    """Drag over a part of a chart, given in shares of its width."""
+    box = page.locator(f"#chart-{chart}").bounding_box()
+    height = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + begin * box["width"], height)
+    page.mouse.down()
+    page.mouse.move(box["x"] + end * box["width"], height, steps=3)
+    page.mouse.up()
+
+
+X = "Charts.drawn('loss').traces[0].x"
+DRAWN_BY = "document.getElementById('chart-loss').dataset.drawnBy"
+
+
 def test_a_million_steps(browser: Any, tmp_path: Path) -> None:
-    """1,000,000 lines of losses: the curve is drawn soon, thinned, and zooms to single steps."""
+    """1,000,000 losses: soon read and zoomed into, down to single steps; Plotly keeps the zoom."""
     write_run(tmp_path / "long", "long", 1_000_000)
     server = Served(tmp_path)
     warm = browser.new_page()
     warm.goto(server.url + "assets/charts.js")  # the browser has begun
     warm.close()
     try:
-        begun = time.monotonic()
-        page, wrong = open_page(browser, server.url)
-        # A sketch while the browser reads plotly.js, then the chart itself.
-        place = "document.getElementById('chart-loss').dataset"
-        wait(page, f"Number({place}.sketched || 0) > 1000 || Number({place}.points || 0) > 2000")
-        first = time.monotonic() - begun
-        wait(page, f"Number({place}.points) > 2000")
-        seconds = time.monotonic() - begun
-        print(f"1,000,000 losses sketched {first:.2f} s, drawn {seconds:.2f} s after the page was asked for")
-        assert first < 2.5  # the promise is 1 s; a shared machine of CI may be slow
-        assert seconds < 4.5
-        assert points(page) < 8000
-        begun = time.monotonic()
-        for _ in range(18):
-            page.keyboard.press("+")
-        x = "document.getElementById('chart-loss').data[0].x"
-        wait(page, f"{x}[1] - {x}[0] === 1")
+        held: list[Any] = []  # Plotly comes when all is seen that must go without it
+        page, wrong = open_page(browser, server.url, hold=("**/plotly.js*", lambda route: held.append(route)))
+        wait(page, "performance.getEntriesByName('andrea-usable').length > 0")
+        usable = page.evaluate("performance.getEntriesByName('andrea-usable')[0].startTime") / 1000
+        print(f"1,000,000 losses, usable {usable:.2f} s after the page was asked for")
+        assert usable < 3  # the promise is 1 s (bench/dashboard_load.py); a shared machine of CI may be slow
+        assert page.evaluate(DRAWN_BY) == "canvas"
+        assert 2000 < points(page) < 8000
+        box = page.locator("#chart-loss").bounding_box()
+        page.mouse.move(box["x"] + 300, box["y"] + 100)
+        wait(page, "document.querySelector('#chart-loss .readout').textContent.includes('long: ')")
+        page.keyboard.press("x")  # a logarithmic axis: the middle is at a thousand
+        wait(page, f"{X}.filter((x) => x < 1000).length > 100")
+        page.keyboard.press("x")
+        wait(page, f"{X}.filter((x) => x < 1000).length < 100")
+        drag(page, 0.4, 0.43)
+        wait(page, f"{X}.at(-1) - {X}[0] < 50_000")
+        drag(page, 0.5, 0.52)
+        wait(page, f"{X}[51] - {X}[50] === 1")
+        page.mouse.dblclick(box["x"] + 300, box["y"] + 100)
+        wait(page, f"{X}.at(-1) - {X}[0] === 999_999")
+        drag(page, 0.3, 0.31)
+        wait(page, f"{X}.at(-1) - {X}[0] < 20_000")
+        zoomed = page.evaluate(X)
+        wait(
+            page, "document.querySelector('script[src*=plotly]') !== null"
+        )  # nobody has pointed for a second
+        assert page.evaluate(DRAWN_BY) == "canvas"
+        held[0].continue_()
+        wait(page, f"{DRAWN_BY} === 'plotly'")
+        shown = page.evaluate("document.getElementById('chart-loss').layout.xaxis.range")
+        assert zoomed[0] <= shown[0] < shown[1] <= zoomed[-1]
+        assert page.evaluate("document.getElementById('chart-loss').data[0].x") == zoomed
+        drag(page, 0.4, 0.5)
+        wait(page, f"{X}.at(-1) - {X}[0] < 5_000")
+        page.mouse.dblclick(box["x"] + 300, box["y"] + 100)
+        wait(page, f"{X}.at(-1) - {X}[0] === 999_999")
         assert wrong == []
         page.close()
     finally:
         server.stop()
 
 
-def test_what_is_drawn_can_be_saved(browser: Any, tmp_path: Path) -> None:
+COLOURS_OF_PNG = """async (coded) => {
+    const bytes = Uint8Array.from(atob(coded), (letter) => letter.charCodeAt(0));
+    const image = await createImageBitmap(new Blob([bytes], { type: "image/png" }));
+    const canvas = document.createElement("canvas");
+    Object.assign(canvas, { width: image.width, height: image.height });
+    const pen = canvas.getContext("2d");
+    pen.drawImage(image, 0, 0);
+    const pixels = new Uint32Array(pen.getImageData(0, 0, image.width, image.height).data.buffer);
+    const counts = new Map();
+    for (const pixel of pixels) counts.set(pixel, (counts.get(pixel) || 0) + 1);
+    return [image.width, image.height, counts.size, Math.max(...counts.values()) / pixels.length];
+}"""
+
+
+def test_every_chart_can_be_saved(browser: Any, trained: Path) -> None:  # noqa: F811
+    server = Served(trained)
+    page, wrong = open_page(browser, server.url)
+    try:
+        charts = page.eval_on_selector_all(".tools", "(all) => all.map((tools) => tools.dataset.chart)")
+        assert len(charts) == 8
+        wait(page, f"{charts}.every((id) => Charts.drawn(id) !== undefined)")
+        assert page.evaluate(DRAWN_BY) == "canvas"  # the first one is asked for before Plotly has been read
+        for chart in charts:
+            with page.expect_download() as saved:
+                page.get_by_role("button", name=f"Save as PNG: {chart}", exact=True).click()
+            data = Path(saved.value.path()).read_bytes()
+            assert data.startswith(b"\x89PNG\r\n\x1a\n")
+            width, height, colours, paper = page.evaluate(COLOURS_OF_PNG, base64.b64encode(data).decode())
+            assert width >= 600
+            assert height >= 300
+            assert colours > 20, chart  # paper, curves, letters and their edges
+            assert 0.5 < paper < 0.995, chart
+        for chart, beginning in (
+            ("loss", b"step,"),
+            ("coherence", b"curve,x,y"),
+        ):  # every step; what is drawn
+            with page.expect_download() as saved:
+                page.get_by_role("button", name=f"Save as CSV: {chart}", exact=True).click()
+            assert Path(saved.value.path()).read_bytes().startswith(beginning)
+        page.select_option("#figure", "focus")  # only Plotly draws this one
+        wait(page, "document.getElementById('chart-source_figure').data[0].type === 'heatmap'")
+        assert wrong == []
+    finally:
+        page.close()
+        server.stop()
+
+
+def test_what_was_not_recorded_says_so(browser: Any, tmp_path: Path) -> None:
     write_run(tmp_path / "one", "one", 300)
     server = Served(tmp_path)
     page, wrong = open_page(browser, server.url)
     try:
-        wait(page, "document.getElementById('chart-loss').dataset.points > 500")
-        wait(page, "document.getElementById('chart-coherence').data !== undefined")
-        for button, beginning in (
-            ("Save as PNG: loss", b"\x89PNG"),
-            ("Save as CSV: loss", b"step,"),  # every step, from the server
-            ("Save as CSV: coherence", b"curve,x,y"),  # what is drawn
-        ):
-            with page.expect_download() as saved:
-                page.get_by_role("button", name=button, exact=True).click()
-            assert Path(saved.value.path()).read_bytes().startswith(beginning)
+        wait(page, "Charts.drawn('lr')?.traces.length && Charts.drawn('loss')?.traces.length")
+        assert page.evaluate("document.getElementById('chart-lr').classList.contains('empty-chart')")
+        assert page.get_by_role("button", name="Save as PNG: lr", exact=True).is_disabled()
+        assert page.get_by_role("button", name="Save as PNG: loss", exact=True).is_enabled()
         assert wrong == []
+    finally:
+        page.close()
+        server.stop()
+
+
+def test_gauges_of_gpus(browser: Any, tmp_path: Path) -> None:
+    """The card of the run comes first, the other one is folded away; a value that is missing says why."""
+    write_run(tmp_path / "one", "one", 300)
+    server = Served(tmp_path)
+    page = browser.new_page(viewport={"width": 1300, "height": 2400})
+    whole = {"name": "H200", "mig": False, "utilisation_percent": 97, "power_watts": 312.5}
+    whole |= {"memory": {"total": 80 << 30, "used": 8 << 30}, "power_limit_watts": 700.0}
+    whole |= {"temperature_celsius": 61, "fan_percent": 33}
+    keys = ("utilisation_percent", "memory", "power_watts", "temperature_celsius", "fan_percent")
+    cards = [
+        {**whole, "index": k, "uuid": f"GPU-{k}", "pci_bus_id": f"0000:3{k}:00.0", key: None}
+        | {"missing": {key: f"no {key}"}}
+        for k, key in enumerate(keys)
+    ]
+    while not (runs := server.ask("/api/runs")[1]["runs"]):
+        time.sleep(0.05)
+    summary = {**runs[0], "state": "running", "gpu": "0000:33:00.0", "host": "here"}
+    samples: list[dict[str, Any]] = [{"time": 1000.0 + k, "host": "here", "gpus": cards} for k in range(3)]
+    figures = {"now": 1002.0, "samples": samples}
+    page.route("**/api/machine", lambda route: route.fulfill(json=figures))
+    event = f"event: run\ndata: {json.dumps(summary)}\n\n"
+    page.route("**/api/stream", lambda route: route.fulfill(body=event, content_type="text/event-stream"))
+    try:
+        page.goto(server.url)
+        wait(page, "document.querySelectorAll('#gpus > *').length === 5")
+        assert page.locator("#gpus > * > :first-child").all_inner_texts()[0] == "GPU 3, H200: one"
+        assert page.locator("#gpus > details").count() == 4
+        text = page.locator("#gpus").inner_text
+        page.locator("#gpus > details summary").first.click()
+        for wanted in ("GPU 0, H200", "no temperature_celsius", "97 %", "313 W of 700 W", "33 %"):
+            assert wanted in text(), wanted
+        texts = page.locator("#gpus > *").evaluate_all("(all) => all.map((row) => row.textContent)")
+        assert sorted(len(row.split("no ")) for row in texts) == [2] * 5
+        assert all(page.locator("#gpus > *").nth(k).locator(".gauge").count() == 5 for k in range(5))
+        # Another machine's run: these gauges are not about it.
+        samples[-1]["host"] = "elsewhere"
+        wait(page, "document.getElementById('machine-note').textContent.includes('one trains on here')")
     finally:
         page.close()
         server.stop()
@@ -191,17 +313,17 @@ def test_axes_and_superseded_steps(browser: Any, tmp_path: Path) -> None:
     write_attempts(tmp_path / "one")
     server = Served(tmp_path)
     page, wrong = open_page(browser, server.url)
-    chart = "document.getElementById('chart-loss')"
+    chart = "Charts.drawn('loss')"
     try:
-        wait(page, f"{chart}.data && {chart}.data[0].x.length === 100")
+        wait(page, f"{chart}?.traces[0]?.x.length === 100")
         for axis, last, note in (("time", 99 * 36 / 3600, "by hours"), ("tokens", 99 * 4 * 32, "by tokens")):
             page.select_option("#axis", axis)
-            wait(page, f"Math.abs({chart}.data[0].x[99] - {last}) < 1e-3")
+            wait(page, f"Math.abs({chart}.traces[0].x[99] - {last}) < 1e-3")
             wait(page, f"document.getElementById('loss-note').textContent.startsWith('{note}')")
-            wait(page, f"Math.abs(document.getElementById('chart-lr').data[0].x[99] - {last}) < 1e-3")
+            wait(page, f"Math.abs(Charts.drawn('lr').traces[0].x[99] - {last}) < 1e-3")
         page.select_option("#axis", "step")
         page.click("#replaced")
-        earlier = f"{chart}.data.find((t) => t.name === 'one, superseded')"
+        earlier = f"{chart}.traces.find((t) => t.name === 'one, superseded')"
         wait(page, f"{earlier} !== undefined")
         assert page.evaluate(f"{earlier}.x") == list(range(50, 70))
         assert set(page.evaluate(f"{earlier}.y")) == {3}

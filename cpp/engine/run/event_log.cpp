@@ -85,8 +85,9 @@ std::string start_details(const Engine& engine, const DeviceInfo& device, std::i
   const Experiment& experiment = engine.experiment();
   return R"(,"pid":)" + std::to_string(::getpid()) + R"(,"host":)" + json_quote(host) + R"(,"pid_space":)" +
          json_quote(link_target("/proc/self/ns/pid")) + R"(,"version":)" + json_quote(ANDREA_VERSION) +
-         R"(,"device":)" + json_quote(device.name) + R"(,"precision":)" +
-         json_quote(precision_name(experiment.train.precision)) + R"(,"n_params":)" +
+         R"(,"device":)" + json_quote(device.name) +
+         (device.pci_bus_id.empty() ? "" : R"(,"pci_bus_id":)" + json_quote(device.pci_bus_id)) +
+         R"(,"precision":)" + json_quote(precision_name(experiment.train.precision)) + R"(,"n_params":)" +
          std::to_string(engine.shape().n_params) + R"(,"rows":)" + std::to_string(engine.rows_per_step()) +
          R"(,"context":)" + std::to_string(engine.shape().context) + R"(,"end":)" + std::to_string(end) +
          R"(,"config":)" + experiment.effective_json();

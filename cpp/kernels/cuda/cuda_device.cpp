@@ -104,6 +104,9 @@ DeviceInfo CudaDevice::info() const {
   DeviceInfo info;
   info.backend = "cuda";
   info.name = properties.name;
+  char bus_id[32] = {};
+  ANDREA_CUDA_CHECK(cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, device_));
+  info.pci_bus_id = bus_id;
   info.arithmetic = std::string(precision_name(precision_)) + (allow_tf32_ ? " with TF32" : "") +
                     (hopper_kernels_ ? ", kernels for sm_90a" : "") + ", sm " + capability(device_) + " x " +
                     std::to_string(properties.multiProcessorCount) + ", " + gemm_->version() + ", kernels " +

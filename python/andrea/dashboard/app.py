@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,6 +23,7 @@ from starlette.routing import Route
 from andrea.curriculum.addresses import is_loopback, parse_host_port
 from andrea.dashboard.collection import Collection
 from andrea.dashboard.machine import MachineWatch
+from andrea.dashboard.page_files import PAGE, PLOTLY, SCRIPTS, STYLE
 from andrea.dashboard.plotly_bundle import plotly_script, plotly_version
 from andrea.dashboard.reading import AXES, SERIES, RunReader
 from andrea.errors import ConfigError
@@ -30,7 +31,6 @@ from andrea.errors import ConfigError
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-PAGE = Path(__file__).with_name("page")
 MAX_BUCKETS = 8000
 MAX_EVENTS = 2000
 CSV_ROWS = 20_000  # a block
@@ -97,23 +97,20 @@ class Answers:
     async def page(self, request: Request) -> Response:
         """Answer with the page."""
         text = (PAGE / "dashboard.html").read_text(encoding="utf-8")
-        return HTMLResponse(text.replace("?v=VERSION", f"?v={plotly_version()}-1"))
+        return HTMLResponse(text.replace(PLOTLY, f"assets/plotly.js?v={plotly_version()}-1"))
 
     async def asset(self, request: Request) -> Response:
         """Answer with one of the page's own files."""
-        kinds = {
-            "dashboard.css": "text/css",
-            "dashboard.js": "text/javascript",
-            "charts.js": "text/javascript",
-        }
         name = request.path_params["name"]
         if name == "plotly.js":
             # It does not change while its address does not: the page asks for it with a version.
             cached = {"Cache-Control": "max-age=31536000, immutable"} if request.query_params else None
             return Response(plotly_script(), media_type="text/javascript; charset=utf-8", headers=cached)
-        if name not in kinds:
+        if name == STYLE:
+            return FileResponse(PAGE / name, media_type="text/css; charset=utf-8")
+        if name not in SCRIPTS:
             raise HTTPException(404)
-        return FileResponse(PAGE / name, media_type=f"{kinds[name]}; charset=utf-8")
+        return FileResponse(PAGE / name, media_type="text/javascript; charset=utf-8")
 
     async def hello(self, request: Request) -> Response:
         """Say that a dashboard is here; a page opened from a file (origin null) may read it."""
@@ -206,7 +203,9 @@ class Answers:
 
     async def machine_figures(self, request: Request) -> Response:
         """Answer with the figures of this machine over the last half hour."""
-        return await self._json(lambda: {"samples": self.machine.history() if self.machine else []})
+        return await self._json(
+            lambda: {"now": time.time(), "samples": self.machine.history() if self.machine else []}
+        )
 
     async def stream(self, request: Request) -> Response:
         """Send a summary whenever a run changed, and a heartbeat."""

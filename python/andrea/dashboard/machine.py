@@ -40,7 +40,7 @@ class MachineWatch:
         while not self._stop.is_set():
             try:
                 figures = system_figures(self._place)
-            except OSError as wrong:
-                figures = {"gpus": f"no figures: {wrong.strerror or wrong}"}
+            except Exception as wrong:  # whatever a driver or a kernel answers: the next look may succeed
+                figures = {"gpus": f"no figures of this machine: {wrong}"}
             self._samples.append({"time": time.time(), **figures})
             self._stop.wait(SECONDS)

@@ -92,7 +92,9 @@ class RunReader:
         if kind == "loss":
             rows = parse_rows(lines, 2)
             rows = rows[np.isfinite(rows[:, 0])]
-            self.losses.append(step=rows[:, 0], loss=rows[:, 1].astype(np.float32))
+            with np.errstate(over="ignore"):  # what no float holds is infinite
+                losses = rows[:, 1].astype(np.float32)
+            self.losses.append(step=rows[:, 0], loss=losses)
         elif kind == "events":
             self.log.take(lines)
         elif kind == "rows":
@@ -207,6 +209,8 @@ class RunReader:
                 "newest": self.log.newest or None,
                 "n_params": (self.log.start or {}).get("n_params"),
                 "device": (self.log.start or {}).get("device"),
+                "host": (self.log.start or {}).get("host"),
+                "gpu": str((self.log.start or {}).get("pci_bus_id") or "").lower() or None,
                 "precision": (self.log.start or {}).get("precision"),
                 "policy": self.setting("curriculum", "policy"),
                 "warmup": self.setting("train", "lr", "warmup_steps", default=0),

@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 
 from andrea.dashboard.collection import Collection
+from andrea.dashboard.page_files import PAGE, PLOTLY, SCRIPTS, STYLE
 from andrea.dashboard.plotly_bundle import plotly_js
 from andrea.dashboard.reading import SERIES, RunReader
 from andrea.errors import ConfigError
 
-PAGE = Path(__file__).with_name("page")
 BUCKETS = 2000
 MAX_EVENTS = 2000
 MAX_TEXTS = 500  # samples that are kept, evenly chosen
@@ -25,11 +25,11 @@ MAX_TEXTS = 500  # samples that are kept, evenly chosen
 def write_static_page(places: Sequence[Path], out: Path) -> int:
     """Write the page; returns its bytes. Raises ConfigError if there is no run or plotly is missing."""
     runs = load_runs(places)
-    page = (PAGE / "dashboard.html").read_text(encoding="utf-8")
-    style = (PAGE / "dashboard.css").read_text(encoding="utf-8")
+    page = (PAGE / "dashboard.html").read_text(encoding="utf-8").replace(f' data-plotly="{PLOTLY}"', "")
+    style = (PAGE / STYLE).read_text(encoding="utf-8")
     scripts = [
         plotly_js().read_text(encoding="utf-8"),
-        *((PAGE / name).read_text(encoding="utf-8") for name in ("charts.js", "dashboard.js")),
+        *((PAGE / name).read_text(encoding="utf-8") for name in SCRIPTS),
     ]
     scripts = [text.replace("</script", "<\\/script") for text in scripts]
     data = {

@@ -2,7 +2,7 @@
 "use strict";
 
 (() => {
-  const $ = (id) => document.getElementById(id);
+  const { $, h, number, whole, brief, percent, bytes, duration, clock } = Elements;
   const state = {
     runs: new Map(), order: [], hidden: new Set(), axis: "step", smooth: null, logX: false, logY: false, replaced: false,
     view: null, visible: new Set(), dirty: new Set(), chosen: {}, isolated: new Set(), samples: new Map(), sampleAt: new Map(), followSample: true,
@@ -23,7 +23,7 @@
     samples: async (id) => embedded.runs[id].samples,
     sample: async (id, n) => ({ text: embedded.runs[id].texts[n] }),
     config: async (id) => embedded.runs[id].config,
-    machine: async () => ({ samples: [] }),
+    machine: async () => ({ samples: [], now: 0 }),
   } : {
     series: (id, params) => ask(`runs/${id}/series`, params),
     sources: (id, params) => ask(`runs/${id}/sources`, params),
@@ -36,28 +36,6 @@
 
   // ---- small things
 
-  function h(tag, attributes, ...children) {
-    const element = document.createElement(tag);
-    for (const [key, value] of Object.entries(attributes || {})) {
-      if (value === null || value === undefined) continue;
-      if (key === "style") Object.assign(element.style, value);
-      else if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
-      else element.setAttribute(key, value);
-    }
-    element.append(...children.filter((child) => child !== null && child !== undefined));
-    return element;
-  }
-  const number = (x, digits = 4) => x === null || x === undefined || !isFinite(x) ? "–" : Number(x).toFixed(digits);
-  const whole = (x) => x === null || x === undefined || !isFinite(x) ? "–" : Math.round(x).toLocaleString("en");
-  const brief = (x) => x === null || x === undefined || !isFinite(x) ? "–" : (x !== 0 && Math.abs(x) < 0.001 ? Number(x).toExponential(1) : Number(x).toPrecision(3)).replace(/\.?0+e/, "e");
-  const percent = (x) => x === null || x === undefined || !isFinite(x) ? "–" : (100 * x).toFixed(1) + " %";
-  const bytes = (x) => x >= 2 ** 30 ? (x / 2 ** 30).toFixed(1) + " GiB" : (x / 2 ** 20).toFixed(0) + " MiB";
-  function duration(s) {
-    if (s === null || s === undefined || !isFinite(s)) return "–";
-    const t = Math.round(s), d = Math.floor(t / 86400), two = (n) => String(n).padStart(2, "0");
-    return (d ? d + " d " : "") + Math.floor(t / 3600) % 24 + ":" + two(Math.floor(t / 60) % 60) + ":" + two(t % 60);
-  }
-  const clock = (t) => new Date(t * 1000).toLocaleString("sv");
   const shown = () => state.order.filter((id) => !state.hidden.has(id) && state.runs.has(id));
   const hue = (id) => Charts.colour(state.order.indexOf(id));
   const label = (run) => {
@@ -124,14 +102,20 @@
 
   // ---- charts over steps
 
-  const AXES = { step: { title: "step", format: ",d" }, time: { title: "hours of training", format: ".3f" }, tokens: { title: "tokens", format: ".4s" } };
+  const AXES = {
+    step: { title: "step", format: ",d", tick: "whole", text: (x) => "step " + whole(x - (state.logX ? 1 : 0)) },
+    time: { title: "hours of training", format: ".3f", tick: "", text: (x) => x.toFixed(3) + " h" },
+    tokens: { title: "tokens", format: ".4s", tick: "si", text: (x) => Frame.text(Number(x.toPrecision(4)), 1, "si") + " tokens" },
+  };
   const shift = (xs) => state.logX && state.axis === "step" ? xs.map((x) => x === null ? null : x + 1) : xs; // step 0 has no logarithm
   const options = (more = {}) => ({
-    xFormat: AXES[state.axis].format, logX: state.logX, range: state.view && (state.logX ? state.view.map((x) => Math.log10(Math.max(x, 1e-6))) : state.view), ...more,
+    xFormat: AXES[state.axis].format, xTick: AXES[state.axis].tick, xText: AXES[state.axis].text, logX: state.logX,
+    range: state.view && (state.logX ? state.view.map((x) => Math.log10(Math.max(x, 1e-6))) : state.view), ...more,
   });
   function zoom(low, high) {
     if (low === null) state.view = null;
     else state.view = [low, high].map((x) => state.logX ? 10 ** x : x);
+    $("reset").disabled = !state.view;
     refresh("loss", "steps", "sources");
   }
   function asked(names, pixels) {
@@ -156,41 +140,36 @@
     const [series, events, sources] = await Promise.all([
       each(ids, (id) => source.series(id, asked(names, width))), each(ids, (id) => source.events(id, { axis: state.axis })),
       state.axis === "step" ? each(ids, (id) => source.sources(id, { buckets: 2 })) : new Map()]);
-    const traces = [], shapes = [], annotations = [], kinds = new Set();
+    const raw = [], traces = [], strength = ids.length > 4 ? 0.12 : 0.3, kinds = new Set(), uprights = [];
     ids.forEach((id, lane) => {
       const run = state.runs.get(id), all = series.get(id), name = label(run);
       if (!run || !all) return;
-      traces.push(Charts.line({ x: shift(all.loss.x), y: all.loss.y }, name, Charts.faint(hue(id), 0.3), { line: { width: 1 }, trace: { hoverinfo: "skip", hovertemplate: null } }));
+      raw.push(Charts.line({ x: shift(all.loss.x), y: all.loss.y }, name, Charts.faint(hue(id), strength), { line: { width: 1 }, trace: { hoverinfo: "skip", hovertemplate: null } }));
       if (state.replaced && all.replaced) traces.push(Charts.line({ x: shift(all.replaced.x), y: all.replaced.y }, name + ", superseded", Charts.css("--soft"), { line: { width: 1, dash: "dot" } }));
-      traces.push(Charts.line({ x: shift(all.smma.x), y: all.smma.y }, name, hue(id), { line: { width: 2.2 } }));
+      traces.push(Charts.line({ x: shift(all.smma.x), y: all.smma.y }, name, hue(id), { line: { width: 2.2, dash: Charts.dash(state.order.indexOf(id)) } }));
       const evals = (sources.get(id)?.evals || []).map((e) => [e.step, Object.values(e.sources).map((s) => s.loss)]);
-      if (evals.length) traces.push({ type: "scatter", mode: "markers", name: Charts.short(name + ", held-out"), x: shift(evals.map((e) => e[0])), y: evals.map((e) => e[1].reduce((a, b) => a + b, 0) / e[1].length), hovertemplate: "%{y:.4f}", marker: { symbol: "diamond-open", size: 6, color: hue(id), line: { width: 1.3 } } });
-      const marked = (events.get(id)?.events || []).filter((e) => MARKS[markOf(e)]);
+      if (evals.length) traces.push({ mode: "markers", name: Charts.short(name + ", held-out"), x: shift(evals.map((e) => e[0])), y: evals.map((e) => e[1].reduce((a, b) => a + b, 0) / e[1].length), hovertemplate: "%{y:.4f}", marker: { symbol: "diamond-open", size: 6, color: hue(id), line: { width: 1.3 } } });
+      const marked = (events.get(id)?.events || []).filter((e) => Object.hasOwn(MARKS, markOf(e)));
       marked.forEach((e) => kinds.add(markOf(e)));
-      traces.push({ type: "scatter", mode: "markers", yaxis: "y2", name: "", x: shift(marked.map((e) => e.x)), y: marked.map(() => -lane), text: marked.map((e) => Charts.short(e.kind + ": " + e.message, 110)),
+      if (marked.length) traces.push({ mode: "markers", yaxis: "y2", name: "", x: shift(marked.map((e) => e.x)), y: marked.map(() => -lane), text: marked.map((e) => Charts.short(e.kind + ": " + e.message, 110)),
         hovertemplate: "%{text}<extra></extra>", marker: { symbol: marked.map((e) => MARKS[markOf(e)][0]), size: marked.map((e) => MARKS[markOf(e)][2]), color: marked.map((e) => markOf(e) === "checkpoint" ? hue(id) : Charts.css(MARKS[markOf(e)][1])), line: { width: 1.5, color: marked.map((e) => Charts.css(MARKS[markOf(e)][1])) }, opacity: 0.9 } });
     });
-    const level = (value, text) => {
-      shapes.push({ type: "line", xref: "paper", x0: 0, x1: 1, y0: value, y1: value, line: { color: Charts.css("--soft"), width: 1, dash: "dot" }, layer: "below" });
-      annotations.push({ xref: "paper", x: 1, xanchor: "right", yref: "y", y: state.logY ? Math.log10(value) : value, yanchor: "bottom", text, showarrow: false, font: { size: 11, color: Charts.css("--soft") } });
-    };
     const levels = new Map();
     for (const id of ids) {
       const { nothing, frequencies } = state.runs.get(id).levels;
       if (nothing) levels.set(nothing.toFixed(3), `knowing nothing, ln V = ${nothing.toFixed(3)}`);
       if (frequencies) levels.set(frequencies.toFixed(2), `knowing the frequencies, ${frequencies.toFixed(2)}`);
     }
-    for (const [value, text] of levels) level(Number(value), text);
     if (ids.length === 1 && state.axis === "step" && !state.view) {
-      const warmup = state.runs.get(ids[0]).warmup, most = state.runs.get(ids[0]).step;
-      if (warmup > 0 && warmup < most) {
-        shapes.push({ type: "line", yref: "paper", y0: 0.12, y1: 1, x0: warmup, x1: warmup, line: { color: Charts.css("--line"), width: 1 }, layer: "below" });
-        annotations.push({ x: state.logX ? Math.log10(warmup) : warmup, xanchor: "left", yref: "paper", y: 1, yanchor: "top", text: "end of LR warm-up", showarrow: false, font: { size: 11, color: Charts.css("--soft") } });
-      }
+      const { warmup, step } = state.runs.get(ids[0]);
+      if (warmup > 0 && warmup < step) uprights.push({ x: warmup, text: "end of LR warm-up" });
     }
-    const lanes = Math.max(1, ids.length), low = 0.05 + 0.035 * lanes;
-    Charts.draw("loss", traces, options({ logY: state.logY, shapes, annotations, yaxis: { domain: [low + 0.04, 1], title: { text: "nats a token", font: { size: 11.5, color: Charts.css("--soft") }, standoff: 8 } },
-      more: () => ({ yaxis2: { domain: [0, low], range: [-lanes + 0.4, 0.6], fixedrange: true, showgrid: false, zeroline: false, showticklabels: false } }) }), zoom);
+    // Below the curves a lane for the marks of each run.
+    const lanes = Math.max(1, ids.length), low = Math.min(0.4, 0.05 + 0.035 * lanes);
+    Charts.draw("loss", [...raw, ...traces], options({
+      logY: state.logY, uprights, levels: [...levels].map(([value, text]) => ({ value: Number(value), text })), yTitle: "nats a token",
+      ...(kinds.size ? { yaxis: { domain: [low + 0.04, 1] }, y2: { domain: [0, low], range: [-lanes + 0.4, 0.6], hideTicks: true } } : {}),
+    }), zoom);
     $("marks").replaceChildren(...[...kinds].map((kind) => h("li", {}, { checkpoint: "●", resume: "▶", signal: "◆", skip: "×", warning: "▲", gate: "■", polish: "★", end: "|", error: "✕" }[kind] + " " + MARKS[kind][3])));
     const smooth = ids.length ? state.smooth || state.runs.get(ids[0]).smma_steps : null;
     $("loss-note").textContent = smooth ? `by ${AXES[state.axis].title}, smoothed over ${whole(smooth)} steps` + (ids.some((id) => state.runs.get(id).replaced) && !state.replaced ? "; a resume made some steps again" : "") : "";
@@ -200,18 +179,19 @@
     const ids = shown(), width = $("chart-lr").clientWidth;
     const series = await each(ids, (id) => source.series(id, asked("grad_norm,lr,rate,loss_scale,skips", width)));
     const curves = (name, hover, more = {}) => ids.map((id) => Charts.line({ x: shift(series.get(id)[name].x), y: series.get(id)[name].y }, label(state.runs.get(id)), hue(id), { hover, line: { width: 1.4, ...more } }));
-    Charts.draw("grad_norm", curves("grad_norm", "%{y:.3g}"), options({ logY: true, yaxis: { dtick: 1, exponentformat: "power" } }), zoom);
-    Charts.draw("lr", curves("lr", "%{y:.3g}"), options({ yaxis: { tickformat: ".1~e", rangemode: "tozero" } }), zoom);
-    Charts.draw("rate", curves("rate", "%{y:,.0f}"), options({ yaxis: { tickformat: "~s", rangemode: "tozero" } }), zoom);
-    const skipped = ids.map((id) => Charts.line({ x: shift(series.get(id).skips.x), y: series.get(id).skips.y }, label(state.runs.get(id)) + ", skipped", hue(id), { hover: "%{y:,d} skipped", line: { dash: "dot", width: 1.4, shape: "hv" }, trace: { yaxis: "y2" } }));
+    Charts.draw("grad_norm", curves("grad_norm", "%{y:.3g}"), options({ logY: true }), zoom);
+    Charts.draw("lr", curves("lr", "%{y:.3g}"), options({ yaxis: { toZero: true } }), zoom);
+    Charts.draw("rate", curves("rate", "%{y:,.0f}"), options({ yaxis: { toZero: true, tick: "si" } }), zoom);
     const total = ids.reduce((sum, id) => sum + state.runs.get(id).skipped, 0);
-    Charts.draw("loss_scale", [...curves("loss_scale", "scale %{y:,d}", { shape: "hv" }), ...skipped], options({ logY: true, yaxis: { tickformat: "~s", dtick: Math.log10(2) * 2 },
-      more: (axis) => ({ yaxis2: { ...axis, overlaying: "y", side: "right", showgrid: false, rangemode: "tozero", fixedrange: true, tickformat: ",d", range: total ? undefined : [0, 1], showticklabels: total > 0 }, margin: { l: 56, r: total ? 40 : 14, t: 6, b: 28 } }) }), zoom);
+    const skipped = ids.map((id) => Charts.line({ x: shift(series.get(id).skips.x), y: series.get(id).skips.y }, label(state.runs.get(id)) + ", skipped", hue(id), { hover: "%{y:,d} skipped", line: { dash: "dot", width: 1.4, shape: "hv" }, trace: { yaxis: "y2" } }));
+    const scales = curves("loss_scale", "scale %{y:,d}", { shape: "hv" });
+    Charts.draw("loss_scale", total ? [...scales, ...skipped] : scales, options({ logY: true, yaxis: { tick: "whole", hideTicks: scales.every((trace) => !trace.x.length) }, margin: total ? { l: 62, r: 44 } : { l: 62 }, ...(total ? { y2: { right: true, toZero: true, tick: "whole" } } : {}) }), zoom);
     $("skips-note").textContent = total ? whole(total) + " skipped (dotted)" : "none skipped";
   }
 
   // ---- sources
 
+  const MOST_SOURCES = 24; // more curves than that tell nothing
   async function drawSources() {
     const id = chosen("sources-run");
     if (!id) return;
@@ -220,34 +200,41 @@
     if (state.logX) params.log = 1;
     const data = await source.sources(id, params);
     const names = data.sources;
-    const wanted = (k) => !state.isolated.size || state.isolated.has(names[k]);
-    const here = { xFormat: ",d", logX: state.logX, range: state.axis === "step" ? options().range : null };
+    const wanted = (k) => state.isolated.size ? state.isolated.has(names[k]) : k < MOST_SOURCES;
+    const here = { xFormat: ",d", xText: AXES.step.text, logX: state.logX, range: state.axis === "step" ? options().range : null };
     const xs = state.logX ? data.step.map((x) => x + 1) : data.step;
     const lines = (rows, x, hover, more = {}) => names.map((name, k) => wanted(k) && rows[k] ? Charts.line({ x, y: rows[k] }, name, Charts.colour(k), { hover, line: { width: 1.6, dash: Charts.dash(k), ...more }, trace: { connectgaps: true } }) : null).filter(Boolean);
     const zoomHere = state.axis === "step" ? zoom : null;
     Charts.draw("source_loss", lines(data.loss, xs, "%{y:.4f}"), { ...here }, zoomHere);
     const which = $("figure").value;
     if (which === "drawn") {
-      const floors = data.arms.floor;
       const asked = lines(data.weight, xs, "asked %{y:.1%}", { dash: "dot", width: 1.2, shape: "hv" });
-      const bottoms = data.table.filter((row) => row.floor_share > 0 && (!state.isolated.size ? false : state.isolated.has(row.source)))
-        .map((row) => ({ type: "line", xref: "paper", x0: 0, x1: 1, y0: row.floor_share, y1: row.floor_share, line: { color: Charts.colour(names.indexOf(row.source)), width: 1, dash: "longdash" } }));
-      Charts.draw("source_figure", [...lines(data.drawn, xs, "drawn %{y:.1%}"), ...asked], { ...here, shapes: floors.step.length ? bottoms : [], yaxis: { tickformat: ".0%", rangemode: "tozero" } }, zoomHere);
+      const floors = data.table.filter((row) => row.floor_share > 0 && state.isolated.has(row.source)).map((row) => ({ value: row.floor_share, text: "floor", colour: Charts.colour(names.indexOf(row.source)) }));
+      Charts.draw("source_figure", [...lines(data.drawn, xs, "drawn %{y:.1%}"), ...asked], { ...here, levels: floors, yaxis: { tick: "percent", toZero: true } }, zoomHere);
     } else if (which === "focus") {
-      const y = names.map((name) => Charts.short(name, 16)).reverse();
-      const dice = data.dice;
-      const paper = Charts.css("--grid");
-      Charts.draw("source_figure", [
-        { type: "heatmap", x: xs, y, z: [...data.weight].reverse(), colorscale: [[0, paper], [1, Charts.colour(0)]], zmin: 0, showscale: false, hovertemplate: "%{y}<br>asked for %{z:.1%}<extra></extra>", xgap: 0, ygap: 3 },
-        { type: "scatter", mode: "markers", x: dice.flatMap((d) => d.focus.map(() => d.step + d.steps / 2 + (state.logX ? 1 : 0))), y: dice.flatMap((d) => d.focus.map((name) => Charts.short(name, 16))), text: dice.flatMap((d) => d.focus.map(() => `steps ${d.step} to ${d.step + d.steps - 1}<br>rolled ${d.roll} with ${Charts.plain(d.dice)}`)), hovertemplate: "%{text}<extra>in focus</extra>", marker: { size: dice.length > 120 ? 3 : 6, color: Charts.css("--ink"), symbol: "circle" } },
-      ], { ...here, hovermode: "closest", yaxis: { type: "category", showgrid: false, tickfont: { size: 11, color: Charts.css("--soft") } }, more: () => ({ margin: { l: 96, r: 14, t: 6, b: 28 } }) }, zoomHere);
+      const { traces, more } = focusMap(data, xs, names);
+      Charts.draw("source_figure", traces, { ...here, ...more, plotlyOnly: true, hovermode: "closest" }, zoomHere);
     } else {
       const arms = data.arms[which], x = state.logX ? arms.step.map((v) => v + 1) : arms.step;
-      Charts.draw("source_figure", lines(arms[which], x, which === "coverage" ? "%{y:.1%}" : "%{y:.4g}", { shape: "hv" }), { ...here, yaxis: { tickformat: which === "coverage" ? ".0%" : "", rangemode: "tozero" } }, zoomHere);
+      Charts.draw("source_figure", lines(arms[which], x, which === "coverage" ? "%{y:.1%}" : "%{y:.4g}", { shape: "hv" }), { ...here, yaxis: { tick: which === "coverage" ? "percent" : "", toZero: true } }, zoomHere);
     }
     const run = state.runs.get(id), phase = run.phase;
     $("phase-note").textContent = !phase ? "" : phase.focus.length || phase.dice ? `steps ${whole(phase.step)} to ${whole(phase.step + phase.steps - 1)}: rolled ${phase.roll} with ${phase.dice}${phase.warm_up ? ", warm-up" : ""}` : "policy " + phase.policy;
+    if (names.length > MOST_SOURCES && !state.isolated.size) $("phase-note").textContent += ` (curves of ${MOST_SOURCES} of ${names.length} sources: choose others in the table)`;
     drawTable(data, names);
+  }
+
+  // Which source was asked for when, as a map; dots where the dice fell for it.
+  function focusMap(data, xs, names) {
+    const n = names.length, row = new Map(names.map((name, k) => [name, n - 1 - k])), rolls = data.dice.flatMap((d) => d.focus.filter((name) => row.has(name)).map((name) => [d, name]));
+    const labelled = names.map((name, k) => k).filter((k) => k % Math.ceil(n / 14) === 0);
+    return {
+      traces: [
+        { type: "heatmap", name: "asked for", x: xs, y: names.map((_, k) => k), z: [...data.weight].reverse(), customdata: [...names].reverse().map((name) => xs.map(() => Charts.plain(Charts.short(name)))), colorscale: [[0, Charts.css("--grid")], [1, Charts.colour(0)]], zmin: 0, showscale: false, hovertemplate: "%{customdata}<br>asked for %{z:.1%}<extra></extra>", xgap: 0, ygap: n > 40 ? 0 : 3 },
+        { mode: "markers", name: "in focus", x: rolls.map(([d]) => d.step + d.steps / 2 + (state.logX ? 1 : 0)), y: rolls.map(([, name]) => row.get(name)), text: rolls.map(([d]) => `steps ${d.step} to ${d.step + d.steps - 1}\nrolled ${d.roll} with ${d.dice}`), hovertemplate: "%{text}<extra>in focus</extra>", marker: { size: rolls.length > 120 || n > 40 ? 3 : 6, color: Charts.css("--ink"), symbol: "circle" } },
+      ],
+      more: { margin: { l: 116 }, yaxis: { range: [-0.6, n - 0.4] }, plotlyY: { showgrid: false, tickvals: labelled.map((k) => n - 1 - k), ticktext: labelled.map((k) => Charts.plain(Charts.short(names[k], 16))), tickfont: { size: 11, color: Charts.css("--soft") } } },
+    };
   }
 
   function drawTable(data, names) {
@@ -279,8 +266,8 @@
     $("section-samples").hidden = list.length === 0;
     if (!list.length) return;
     const scored = list.filter((s) => s.score !== null);
-    Charts.draw("coherence", [{ type: "scatter", mode: "lines+markers", x: scored.map((s) => s.step), y: scored.map((s) => s.score), name: "coherence", line: { color: hue(id), width: 1.4 }, marker: { size: 4 }, hovertemplate: "%{y:.1f}" }],
-      { yaxis: { range: [0, 102] }, shapes: [{ type: "line", x0: list[at].step, x1: list[at].step, yref: "paper", y0: 0, y1: 1, line: { color: Charts.css("--soft"), width: 1 } }] });
+    Charts.draw("coherence", [{ mode: "lines+markers", x: scored.map((s) => s.step), y: scored.map((s) => s.score), name: "coherence", line: { color: hue(id), width: 1.4 }, marker: { size: 4, color: hue(id) }, hovertemplate: "%{y:.1f}" }],
+      { yaxis: { range: [0, 102] }, uprights: [{ x: list[at].step }], xText: (x) => "step " + whole(x) });
     await showSample(id, at);
   }
   async function showSample(id, at) {
@@ -306,39 +293,8 @@
 
   // ---- machine, events, experiment
 
-  function gauge(name, value, values, top) {
-    const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-    svg.setAttribute("viewBox", "0 0 100 40");
-    svg.setAttribute("preserveAspectRatio", "none");
-    const curve = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
-    const high = top || Math.max(1e-9, ...values);
-    curve.setAttribute("points", values.map((v, i) => `${(100 * i / Math.max(1, values.length - 1)).toFixed(2)},${(39 - 38 * Math.min(1, v / high)).toFixed(2)}`).join(" "));
-    svg.append(curve);
-    return h("div", { class: "gauge" }, h("h3", {}, name), h("b", {}, value), svg);
-  }
   async function drawMachine() {
-    const samples = (await source.machine()).samples;
-    $("section-machine").hidden = samples.length === 0;
-    if (!samples.length) return;
-    const last = samples[samples.length - 1], gauges = [];
-    const of = (get) => samples.map(get).filter((x) => typeof x === "number");
-    if (Array.isArray(last.gpus)) {
-      last.gpus.forEach((gpu, i) => {
-        const past = (get) => of((s) => Array.isArray(s.gpus) && s.gpus[i] ? get(s.gpus[i]) : null);
-        if (gpu.utilisation_percent !== null) gauges.push(gauge(`GPU ${gpu.index} use`, gpu.utilisation_percent + " %", past((g) => g.utilisation_percent), 100));
-        if (gpu.memory) gauges.push(gauge(`GPU ${gpu.index} memory`, `${bytes(gpu.memory.used)} of ${bytes(gpu.memory.total)}`, past((g) => g.memory?.used), gpu.memory.total));
-        if (gpu.power_watts !== null) gauges.push(gauge(`GPU ${gpu.index} power`, gpu.power_watts.toFixed(0) + " W" + (gpu.power_limit_watts ? ` of ${gpu.power_limit_watts.toFixed(0)} W` : ""), past((g) => g.power_watts), gpu.power_limit_watts));
-        if (gpu.temperature_celsius !== null) gauges.push(gauge(`GPU ${gpu.index} temperature`, gpu.temperature_celsius + " °C", past((g) => g.temperature_celsius), 100));
-        if (gpu.fan_percent !== null) gauges.push(gauge(`GPU ${gpu.index} fan`, gpu.fan_percent + " %", past((g) => g.fan_percent), 100));
-      });
-    }
-    if (last.memory) {
-      gauges.push(gauge("CPU", `${last.cpu_percent.toFixed(0)} % of ${last.cpus} cores`, of((s) => s.cpu_percent), 100));
-      gauges.push(gauge("Memory", `${bytes(last.memory.total - last.memory.available)} of ${bytes(last.memory.total)}`, of((s) => s.memory && s.memory.total - s.memory.available), last.memory.total));
-      gauges.push(gauge("Disk", bytes(last.disk.free) + " free", of((s) => s.disk && s.disk.total - s.disk.free), last.disk.total));
-    }
-    $("machine-note").textContent = Array.isArray(last.gpus) ? last.gpus.map((gpu) => gpu.name).join(", ") : last.gpus;
-    $("machine").replaceChildren(...gauges);
+    Machine.draw(await source.machine(), state.order.map((id) => state.runs.get(id)));
   }
   async function drawEvents() {
     const id = chosen("events-run");
@@ -354,7 +310,7 @@
 
   const DRAW = { loss: drawLoss, steps: drawSteps, sources: drawSources, samples: drawSamples, machine: drawMachine, events: drawEvents };
   const busy = new Set();
-  let plotlyAsked = false, afterFirst = null;
+  let used = false;
   function refresh(...parts) {
     for (const part of parts.length ? parts : Object.keys(DRAW)) state.dirty.add(part);
     for (const part of [...state.dirty]) if (state.visible.has(part)) run(part);
@@ -370,9 +326,14 @@
     } catch (error) {
       if (!(error instanceof TypeError && !embedded && !connected)) console.warn(part, error); // a server that is away is no news
     }
-    if (part === "loss" && afterFirst && state.order.length) { afterFirst(); afterFirst = null; }
+    if (part === "loss" && !used && Charts.drawn("loss")?.traces.some((trace) => trace.x.length)) { used = true; requestAnimationFrame(() => setTimeout(usable, 0)); }
     // A slow chart rests as long as it took, so that the page stays quick.
     setTimeout(() => { busy.delete(part); if (state.dirty.has(part) && state.visible.has(part)) run(part); }, Math.min(2000, Math.max(150, performance.now() - begun)));
+  }
+  // The first chart is painted, and answers to the pointer.
+  function usable() {
+    performance.mark("andrea-usable");
+    Charts.plotlySoon();
   }
   const observer = new IntersectionObserver((entries) => {
     for (const entry of entries) {
@@ -414,8 +375,7 @@
   function flip(key, id) {
     state[key] = !state[key];
     $(id).setAttribute("aria-pressed", state[key]);
-    if (key === "logX") state.view = null;
-    refresh("loss", "steps", "sources");
+    if (key === "logX") zoom(null); else refresh("loss", "steps", "sources");
   }
   function smoothing() {
     const value = Number($("smooth").value);
@@ -424,20 +384,18 @@
     refresh("loss");
   }
   function extent() {
-    const trace = $("chart-loss").data?.find((t) => t.x.length);
+    const trace = Charts.drawn("loss")?.traces.find((t) => t.x.length);
     return trace ? [trace.x[0], trace.x[trace.x.length - 1]] : null;
   }
   function move(shiftBy, factor) {
     const view = state.view || extent();
     if (!view) return;
-    const scale = state.logX ? [Math.log10, (v) => 10 ** v] : [(v) => v, (v) => v];
-    const [low, high] = view.map((v) => scale[0](Math.max(v, state.logX ? 1e-6 : v)));
+    const [low, high] = view.map((v) => state.logX ? Math.log10(Math.max(v, 1e-6)) : v);
     const middle = (low + high) / 2 + shiftBy * (high - low), half = (high - low) / 2 * factor;
-    state.view = [middle - half, middle + half].map(scale[1]);
-    refresh("loss", "steps", "sources");
+    zoom(middle - half, middle + half);
   }
 
-  $("axis").onchange = () => { state.axis = $("axis").value; state.view = null; refresh("loss", "steps", "sources"); };
+  $("axis").onchange = () => { state.axis = $("axis").value; zoom(null); };
   $("smooth").oninput = smoothing;
   $("log-x").onclick = () => flip("logX", "log-x");
   $("log-y").onclick = () => flip("logY", "log-y");
@@ -456,8 +414,8 @@
   };
   for (const select of document.querySelectorAll(".run-select")) select.onchange = () => { state.chosen[select.id] = select.value; state.isolated.clear(); refresh("sources", "samples", "events"); };
   for (const tools of document.querySelectorAll(".tools")) {
-    const chart = tools.dataset.chart;
-    tools.append(h("button", { type: "button", "aria-label": "Save as PNG: " + chart, onclick: () => Charts.save(chart, "andrea-" + chart) }, "PNG"),
+    const chart = tools.dataset.chart, title = () => { const of = tools.parentElement.querySelector("h2, h3"); return of.querySelector("select")?.selectedOptions[0].textContent || of.textContent; };
+    tools.append(h("button", { type: "button", "aria-label": "Save as PNG: " + chart, onclick: () => Charts.save(chart, title(), "andrea-" + chart) }, "PNG"),
       h("button", { type: "button", "aria-label": "Save as CSV: " + chart, onclick: () => saveCsv(chart) }, "CSV"));
   }
   function saveCsv(chart) {
@@ -468,7 +426,7 @@
     }
     const cell = (x) => x === null || x === undefined ? "" : typeof x === "number" ? String(x) : '"' + String(x).replace(/^[=+@-]/, "'$&").replace(/"/g, '""') + '"';
     const lines = ["curve,x,y"];
-    for (const trace of $("chart-" + chart).data || []) if (trace.type === "scatter") trace.x.forEach((x, i) => lines.push([trace.name, x, trace.y[i]].map(cell).join(",")));
+    for (const trace of Charts.drawn(chart).traces) if (trace.type !== "heatmap") trace.x.forEach((x, i) => lines.push([trace.name, x, trace.y[i]].map(cell).join(",")));
     const url = URL.createObjectURL(new Blob([lines.join("\n") + "\n"], { type: "text/csv" }));
     Charts.download(url, "andrea-" + chart + ".csv");
     setTimeout(() => URL.revokeObjectURL(url), 10000);
@@ -503,13 +461,6 @@
     setInterval(() => { if (connected) refresh("machine"); }, 2000);
     let width = window.innerWidth;
     window.addEventListener("resize", () => { if (window.innerWidth !== width) { width = window.innerWidth; refresh("loss", "steps", "sources"); } });
-  }
-  // Plotly is fetched beside the data, but read (which stops everything else for a while) after the first sketch.
-  if (!window.Plotly) {
-    const src = $("plotly").href;
-    const read = () => { if (!plotlyAsked) document.head.append(h("script", { src, onload: Charts.finish })); plotlyAsked = true; };
-    afterFirst = () => requestAnimationFrame(() => setTimeout(read, 0));
-    setTimeout(read, 3000); // no run yet, or none that can be drawn
   }
   begin();
 })();
