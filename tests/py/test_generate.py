@@ -91,15 +91,7 @@ def test_batches_refuse_what_does_not_fit(config: Path) -> None:
     assert [len(ids) for ids in engine.generate_batch([[1], [2, 3]], [4, 0])] == [4, 0]
 
 
-def test_another_tokenizer_beside_the_checkpoint_is_refused(config: Path, tmp_path: Path) -> None:
-    state = {
-        "config": json.loads(load_experiment(str(config)).effective_json()),
-        "tokenizer_hash": "00000000deadbeef",
-    }
-    (tmp_path / "step_000000.bin").write_bytes(config.with_name("x.bin").read_bytes())
-    (tmp_path / "step_000000.state.json").write_text(json.dumps(state))
-    with pytest.raises(DataError, match="deadbeef"):
-        load_model(tmp_path / "step_000000.bin", None, Reader("cpu", 1))
+def test_cores_that_are_idle() -> None:
     assert 1 <= idle_cores() <= 4096
 
 

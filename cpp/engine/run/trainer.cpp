@@ -7,6 +7,7 @@
 
 #include "engine/hash/xxh64.h"
 #include "engine/run/checkpoint_file.h"
+#include "engine/run/checkpoint_pair.h"
 #include "engine/run/evaluation.h"
 #include "engine/run/resume.h"
 #include "engine/run/signals.h"
@@ -80,6 +81,7 @@ void Trainer::Impl::begin_anew() { log_ = std::make_unique<RunLog>(directory_.fi
 
 void Trainer::Impl::start_from_file() {
   engine_.load(options_.from);
+  state_beside(options_.from);  // refuses a .bin that its state does not know
   begin_anew();
   emit("warning", engine_.steps_done(),
        "weights and moments taken from " + options_.from + " at step " +

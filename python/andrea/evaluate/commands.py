@@ -54,6 +54,8 @@ def evaluate(
     from andrea.generate.model import Reader, load_model
 
     trained = load_model(model, config, Reader(device.value, threads, rows=batch))
+    for note in trained.notes:
+        print(f"[{note}]", file=sys.stderr)
     files = _files(trained, data or [])
     if not files:
         raise ConfigError(f"{model}: its experiment names no held-out files (eval); give --data X.btok")

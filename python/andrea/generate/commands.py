@@ -209,7 +209,10 @@ def _load(
     at_once = min(wanted, batch or (AT_ONCE_CPU if on_cpu else AT_ONCE_CUDA))
     if threads is None and on_cpu:
         threads = idle_cores()
-    return load_model(model, config, Reader(device.value, threads, sequences=at_once))
+    trained = load_model(model, config, Reader(device.value, threads, sequences=at_once))
+    for note in trained.notes:
+        _say(note)
+    return trained
 
 
 def _lines(path: Path) -> list[str]:
