@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import xxhash
 
 from tiny_run import command, history, make_experiment, start, train, wait_for
 
@@ -127,6 +128,36 @@ def test_resume_refuses_other_data_and_other_settings(tmp_path: Path) -> None:
     result = train(config, run, "--resume", "--steps", 24, "--allow-data-change")
     assert result.returncode == 0, result.stderr
     assert len(json.loads((run / "tiny.loss.json").read_text())) == 24
+
+
+def test_resume_refuses_other_held_out_text(tmp_path: Path) -> None:
+    config, run = make_experiment(tmp_path), tmp_path / "run"
+    assert train(config, run, "--steps", 20).returncode == 0
+    swap(tmp_path / "alpha.eval.btok", tmp_path / "beta.eval.btok")
+    result = train(config, run, "--resume", "--steps", 22)
+    assert result.returncode == 65
+    assert "held-out text of source alpha" in result.stderr
+    assert "--allow-data-change" in result.stderr
+    result = train(config, run, "--resume", "--steps", 22, "--allow-data-change")
+    assert result.returncode == 0, result.stderr
+    for shown in (result.stderr, (run / "tiny.events.jsonl").read_text()):
+        assert "data changed: held-out text of source beta" in shown
+
+
+def test_a_state_that_knows_no_held_out_text_is_taken_up(tmp_path: Path) -> None:
+    config, run = make_experiment(tmp_path), tmp_path / "run"
+    assert train(config, run, "--steps", 20).returncode == 0
+    path = run / "step_000020.state.json"
+    state = json.loads(path.read_text()) | {"format": 2}
+    del state["state_hash"]
+    for source in state["sources"]:
+        del source["eval_hash"]
+    text = json.dumps(state, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    path.write_text(json.dumps(state | {"state_hash": xxhash.xxh64_hexdigest(text.encode())}))
+    swap(tmp_path / "alpha.eval.btok", tmp_path / "beta.eval.btok")
+    result = train(config, run, "--resume", "--steps", 22)
+    assert result.returncode == 0, result.stderr
+    assert "resumed at step 20" in result.stderr + result.stdout
 
 
 def swap(one: Path, two: Path) -> None:

@@ -118,7 +118,7 @@ bool Trainer::Impl::take_up() {
   }
   if (options_.past_gate) state_.stopped_by_gate = false, state_.gate_failures = 0;
 
-  const ResumeCheck check = check_resume(found->state, engine_, tokenizer_hash, options_);
+  const ResumeCheck check = check_resume(found->state, engine_, tokenizer_hash, eval_files_, options_);
   for (const std::string& warning : check.warnings) emit("warning", state_.step, warning);
   if (!state_.gemm.library.empty()) gemm_before_ = state_.gemm;
 
