@@ -162,7 +162,7 @@ ExitCode Trainer::Impl::run() {
                                                       : "stopped by the coherence gate");
     return code;
   } catch (const std::exception& error) {
-    last_line(ExitCode::kInternal, error.what());
+    last_line(exit_code_of(error), error.what());
     throw;
   }
 }
