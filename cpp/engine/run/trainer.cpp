@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "engine/hash/xxh64.h"
 #include "engine/run/checkpoint_file.h"
@@ -67,14 +68,22 @@ void Trainer::Impl::open_data() {
   state_.tokenizer_hash = first.tokenizer_hash();
 }
 
-void Trainer::Impl::warn_without_gate() {
+bool Trainer::Impl::gate_is_wanted() const {
   const SamplesConfig& samples = experiment_.samples;
-  if (samples.every == 0 || samples.threshold <= 0 || samples.prompts.empty()) return;  // no gate is wanted
-  if (hooks_.score && codec_ != nullptr) return;
+  return samples.every > 0 && samples.threshold > 0 && !samples.prompts.empty();
+}
+
+void Trainer::Impl::warn_without_gate() {
+  if (codec_ == nullptr)
+    say_gate_is_off("the experiment names no tokenizer, so samples are ids");
+  else if (!hooks_.score)
+    say_gate_is_off("nothing scores samples here (`andrea train` and --proxy do)");
+}
+
+void Trainer::Impl::say_gate_is_off(const std::string& why) {
+  if (!gate_is_wanted() || std::exchange(gate_off_said_, true)) return;
   emit("warning", engine_.steps_done(),
-       std::string(codec_ == nullptr ? "the experiment names no tokenizer, so samples are ids"
-                                     : "nothing scores samples here (`andrea train` and --proxy do)") +
-           ": the coherence gate cannot stop this run; samples.threshold 0 says that none is wanted");
+       why + ": the coherence gate cannot stop this run; samples.threshold 0 says that none is wanted");
 }
 
 void Trainer::Impl::begin_anew() { log_ = std::make_unique<RunLog>(directory_.file(""), nullptr, true); }

@@ -87,6 +87,7 @@ bool Trainer::Impl::sample(std::int64_t step) {
         const Coherence c = hooks_.score(shown);
         score_sum += c.score;
         verdict = c.json;
+        if (!c.unscored.empty()) say_gate_is_off(c.unscored);
       }
     } else {
       line += ", \"ids\": " + Json(ids).dump();
