@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from andrea.checkpoint import check_header
-from andrea.curriculum.runs import by_step, newest_states
+from andrea.curriculum.runs import by_step, newest_states, way_to_a_run
 from andrea.errors import CheckpointError, ConfigError, IoError
 
 if TYPE_CHECKING:
@@ -46,7 +46,9 @@ def find_model(path: Path, config: Path | None = None) -> ModelSource:
     Raises CheckpointError, ConfigError or IoError; the weights themselves are not read here.
     """
     if not path.exists():
-        raise IoError(f"{path}: there is no such run directory or checkpoint; check the path")
+        other = path.with_name(path.name + ".bin")
+        way = f"did you mean {other}?" if other.is_file() else "check the path"
+        raise IoError(f"{path}: there is no such run directory or checkpoint; {way}")
     return _newest(path, config) if path.is_dir() else _of_file(path, config, alone=True)
 
 
@@ -65,7 +67,8 @@ def _newest(run: Path, config: Path | None) -> ModelSource:
         return replace(found, notes=tuple(f"passed over: {fault}" for fault in faults))
     if not faults:
         raise CheckpointError(
-            f"{run}: no checkpoint is in it; a run directory has step_*.bin and step_*.state.json"
+            f"{run} holds no step_*.bin with its step_*.state.json; name a .bin itself, or "
+            f"{way_to_a_run(run)}"
         )
     raise CheckpointError(
         f"{run}: no checkpoint can be used; a .bin that is whole can be named itself, with --config FILE:\n  "
@@ -77,7 +80,12 @@ def _of_file(checkpoint: Path, config: Path | None, alone: bool) -> ModelSource:
     """`alone`: a .bin without a state will do, if there is a config."""
     from andrea._core import config_differences, load_experiment, state_beside
 
-    check_header(checkpoint)
+    try:
+        check_header(checkpoint)
+    except CheckpointError as fault:
+        if checkpoint.suffix == ".bin":
+            raise
+        raise CheckpointError(f"{checkpoint} is no checkpoint; give a run directory or a .bin") from fault
     beside, why = state_beside(checkpoint)
     state = json.loads(Path(beside).read_text(encoding="utf-8")) if beside else None
     if state is None and not alone:

@@ -148,3 +148,32 @@ def test_the_tokenizer_must_be_the_one_of_the_state(trained: Path, run: Path, tm
     (tmp_path / "other.json").write_text(json.dumps(experiment))
     with pytest.raises(DataError, match="was trained with"):
         find_model(run, tmp_path / "other.json").tokenizer()
+
+
+def test_what_is_no_checkpoint_gets_one_answer_from_all(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "lone"
+    folder.mkdir()
+    (folder / "cut.bin").write_bytes((run / "step_000020.bin").read_bytes()[:5000])
+    answers = {
+        run / "step_000020.state.json": (65, "is no checkpoint; give a run directory or a .bin"),
+        run / "step_000020": (74, f"did you mean {run / 'step_000020.bin'}?"),
+        run / "nowhere": (74, "no such run directory or checkpoint; check the path"),
+        folder / "cut.bin": (65, "cut short or damaged"),
+        folder: (65, "give a run directory that was trained in"),
+        tmp_path: (65, f"give one of the runs in it: {run}"),
+    }
+    for path, (code, answer) in answers.items():
+        for line in uses(path):
+            assert command(line) == code, line
+            said = " ".join(capsys.readouterr().err.split())
+            assert str(path) in said, line
+            assert answer in said, line
+    for path, answer in {
+        run / "tiny.bin": "is no run directory; give the directory that the run is in",
+        run / "nowhere": "no such run directory; check the path",
+        tmp_path: f"give one of the runs in it: {run}",
+    }.items():
+        assert command(["audit", str(path)]) in (65, 74)
+        assert answer in " ".join(capsys.readouterr().err.split())
