@@ -50,10 +50,9 @@ format: $(VENV)/.have-lint ## let the formatters lay out all sources
 	  | xargs $(BIN)/clang-format -i
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
-bench: $(BUILD)/.installed ## one training step beside PyTorch's on this machine, if torch is installed
-	@cmake -S . -B $(BUILD) -DANDREA_BENCH=ON > $(BUILD)/configure-bench.log || { cat $(BUILD)/configure-bench.log; exit 1; }
-	@cmake --build $(BUILD) --target cpu_ops_bench
-	@$(BIN)/python bench/cpu_step.py --binary $(BUILD)/bench/cpu_ops_bench
+bench: $(BUILD)/.installed ## a training step on the CPU beside PyTorch's, if torch is installed
+	@$(BIN)/python bench/torch_step.py experiments/ANDREA-NANO-TRAIN.json --device cpu --batch-size 8
+	@$(BIN)/python bench/torch_step.py experiments/ANDREA-12M-TRAIN.json --device cpu --batch-size 1
 
 clean: ## remove what was built (.venv and demo/ stay)
 	rm -rf build

@@ -1,17 +1,19 @@
 """A training step of an experiment beside PyTorch's on the same device, in one run.
 
     python bench/torch_step.py EXPERIMENT.json [--device cuda|cpu] [--precision fp16] [--batch-size 8]
+                               [--threads N]
 
 Ours is `microgpt_train --bench`; its precision is --precision. PyTorch trains the same shape with fused AdamW
 and global clipping: on a GPU compiled and recorded as one CUDA graph a step, under bf16 autocast where ours
 has 16 or 8 bits, in strict float32 for fp32; on the CPU eager float32. Rounds alternate, so that clocks and
-neighbours trouble both. Above 1 the ratio says that ours is faster.
+neighbours trouble both. Above 1 the ratio says that ours is faster. Without PyTorch ours is timed alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import json
 import statistics
 import subprocess
@@ -33,6 +35,7 @@ def ours(given: argparse.Namespace) -> dict[str, Any]:
     command = [given.binary, "--bench", "--json", "--bench-only", "none", "--config", given.experiment]
     command += ["--device", given.device, "--precision", given.precision, "--micro-batches", 1]
     command += ["--batch-size", given.batch_size, "--bench-steps", given.steps]
+    command += ["--threads", given.threads] if given.threads else []
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(done.stderr.strip())
@@ -40,12 +43,13 @@ def ours(given: argparse.Namespace) -> dict[str, Any]:
     return report
 
 
-def torch_step(shape: dict[str, Any], given: argparse.Namespace) -> Callable[[], None]:
+def torch_step(shape: dict[str, Any], threads: int, given: argparse.Namespace) -> Callable[[], None]:
     """Return a function that trains a PyTorch model of the shape for one step, without waiting for it."""
     import torch
     from torch import nn
 
     torch.manual_seed(0)
+    torch.set_num_threads(threads)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     d, heads, context, batch = shape["d_model"], shape["n_head"], shape["context"], given.batch_size
     gpu = given.device == "cuda"
@@ -102,29 +106,40 @@ def main() -> None:
     )
     parser.add_argument("experiment", type=Path)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
-    parser.add_argument("--precision", choices=["fp32", "fp16", "bf16", "fp8"], default="fp16")
+    parser.add_argument(
+        "--precision", choices=["fp32", "fp16", "bf16", "fp8"], help="default: fp16, on the CPU fp32"
+    )
     parser.add_argument("--batch-size", type=int, default=8)
+    parser.add_argument("--threads", type=int, default=0, help="of both, on the CPU; 0: one a usable core")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=40, help="timed steps of each in a round")
+    parser.add_argument("--steps", type=int, help="timed steps of each in a round; default: 40, on the CPU 5")
     parser.add_argument("--binary", default=str(path_of_binary()), help="microgpt_train")
     given = parser.parse_args()
-    if given.device == "cpu" and given.precision != "fp32":
+    on_cpu = given.device == "cpu"
+    given.precision = given.precision or ("fp32" if on_cpu else "fp16")
+    given.steps = given.steps or (5 if on_cpu else 40)
+    if on_cpu and given.precision != "fp32":
         parser.error("on the CPU: --precision fp32")
     shape = json.loads(given.experiment.read_text(encoding="utf-8"))["model"]
-    try:
-        step = torch_step(shape, given)
-    except ModuleNotFoundError:
-        sys.exit("PyTorch is not installed: pip install torch")
+    step = None
     our_ms, their_ms = [], []
     for number in range(given.rounds):
         report = ours(given)
         our_ms.append(float(report["step"]["mean_ms"]))
-        their_ms.append(torch_ms(step, given))
         if number == 0:
             print(f"{report['name']} {given.precision} B={given.batch_size}, {report['device']['name']}")
-        print(f"  round {number + 1}: ours {our_ms[-1]:.3f} ms, PyTorch {their_ms[-1]:.3f} ms", flush=True)
-    ratio = statistics.median(their_ms) / statistics.median(our_ms)
-    print(f"  ratio {ratio:.3f} (PyTorch's median round over ours)")
+            if importlib.util.find_spec("torch"):
+                step = torch_step(shape, report["device"]["threads"], given)
+        line = f"  round {number + 1}: ours {our_ms[-1]:.3f} ms"
+        if step is not None:
+            their_ms.append(torch_ms(step, given))
+            line += f", PyTorch {their_ms[-1]:.3f} ms, ratio {their_ms[-1] / our_ms[-1]:.3f}"
+        print(line, flush=True)
+    if their_ms:
+        ratio = statistics.median(their_ms) / statistics.median(our_ms)
+        print(f"  ratio {ratio:.3f} (PyTorch's median round over ours)")
+    else:
+        print("  no ratio: PyTorch is not installed; pip install torch to compare")
 
 
 if __name__ == "__main__":

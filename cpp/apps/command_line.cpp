@@ -71,7 +71,7 @@ constexpr FlagSpec kFlags[] = {
     {kRecompute, "recompute", "LEVEL", "of --plan and --bench: nothing, gelu, cheap, layer or auto"},
     {kMemory, "memory", "SIZE", "budget of the plan, such as 24GB [what is free]"},
     {kFrom, "from", "FILE", "start from this .bin; the data order starts anew"},
-    {kAllowDataChange, "allow-data-change", nullptr, "resume although tokenizer or sources differ"},
+    {kAllowDataChange, "allow-data-change", nullptr, "resume although tokenizer or data differ"},
     {kAllowConfigChange, "allow-config-change", nullptr,
      "resume although other keys of the experiment differ"},
     {kPastGate, "past-gate", nullptr, "resume a run that the coherence gate stopped"},

@@ -73,18 +73,8 @@ int run(int argc, char** argv) {
     return train(line);
   } catch (const UsageError& error) {
     return complain(ExitCode::kUsage, error);
-  } catch (const ConfigError& error) {
-    return complain(ExitCode::kBadConfig, error);
-  } catch (const OutOfMemory& error) {
-    return complain(ExitCode::kBadConfig, error);
-  } catch (const DataError& error) {
-    return complain(ExitCode::kBadData, error);
-  } catch (const CheckpointError& error) {
-    return complain(ExitCode::kBadData, error);
-  } catch (const IoError& error) {
-    return complain(ExitCode::kIo, error);
   } catch (const std::exception& error) {
-    return complain(ExitCode::kInternal, error);
+    return complain(exit_code_of(error), error);
   }
 }
 

@@ -19,6 +19,7 @@
 #include "engine/data/loader.h"
 #include "engine/errors.h"
 #include "engine/hash/philox.h"
+#include "engine/run/checkpoint_pair.h"
 #include "engine/run/run_state.h"
 
 namespace nb = nanobind;
@@ -192,9 +193,31 @@ void bind_data(nb::module_& m) {
            "Documents whose BOS was read, over the source's life.");
 }
 
+void bind_checkpoints(nb::module_& m) {
+  m.def(
+      "state_beside",
+      [](nb::handle path) {
+        const std::string file = path_of(path);
+        StateBeside found;
+        {
+          const nb::gil_scoped_release unlocked;
+          found = state_beside(file);
+        }
+        const auto size = [](const std::string& text) { return static_cast<Py_ssize_t>(text.size()); };
+        return nb::make_tuple(
+            nb::steal<nb::str>(PyUnicode_DecodeFSDefaultAndSize(found.path.data(), size(found.path))),
+            nb::steal<nb::str>(PyUnicode_DecodeUTF8(found.reason.data(), size(found.reason), "replace")));
+      },
+      "path"_a, nb::sig("def state_beside(path: str | bytes | os.PathLike[str]) -> tuple[str, str]"),
+      "The path of the state that was written with this very .bin, by its hash, and \"\"; or \"\" and why "
+      "there "
+      "is none. CheckpointError if the state of its step was written with other bytes.");
+}
+
 }  // namespace
 
 void init_files(nb::module_& m) {
+  bind_checkpoints(m);
   bind_experiment(m);
   bind_randomness(m);
   bind_data(m);

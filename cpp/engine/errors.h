@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <exception>
 #include <stdexcept>
 #include <string>
 
@@ -57,5 +58,15 @@ enum class ExitCode : int {
   kBadConfig = 78,
   kStoppedByGate = 79,  ///< the coherence gate stopped the run, a person must look
 };
+
+/// The exit code of what was thrown.
+inline ExitCode exit_code_of(const std::exception& error) {
+  const auto is = [&error](auto* kind) { return dynamic_cast<decltype(kind)>(&error) != nullptr; };
+  if (is(static_cast<const ConfigError*>(nullptr)) || is(static_cast<const OutOfMemory*>(nullptr)))
+    return ExitCode::kBadConfig;
+  if (is(static_cast<const DataError*>(nullptr)) || is(static_cast<const CheckpointError*>(nullptr)))
+    return ExitCode::kBadData;
+  return is(static_cast<const IoError*>(nullptr)) ? ExitCode::kIo : ExitCode::kInternal;
+}
 
 }  // namespace andrea

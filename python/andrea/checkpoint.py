@@ -102,6 +102,15 @@ def _opened(name: str, expected_n_params: int | None) -> Iterator[tuple[IO[bytes
         yield file, step, n_params
 
 
+def check_header(path: str | os.PathLike[str]) -> tuple[int, int]:
+    """Return step and n_params of a .bin whose length is what its header promises.
+
+    Raises CheckpointError for a file that is none, IoError if it cannot be read.
+    """
+    with _opened(os.fspath(path), None) as (_, step, n_params):
+        return step, n_params
+
+
 def _read_section(file: IO[bytes], name: str, section: str, n_params: int) -> Floats:
     values = np.fromfile(file, dtype="<f4", count=n_params)
     if values.size != n_params:

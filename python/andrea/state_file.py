@@ -1,4 +1,4 @@
-"""`step_NNNNNN.state.json`, read only if it is whole, and matched to its .bin (docs/CHECKPOINT.md)."""
+"""`step_NNNNNN.state.json`, read only if it is whole (docs/CHECKPOINT.md)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import xxhash
-
-from andrea.checkpoint import hashed
 from andrea.errors import CheckpointError, IoError
 
 
@@ -27,25 +24,3 @@ def read_state(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path} is no state file: not UTF-8 at byte {error.start}") from error
     check_state(text, str(path))
     return dict(json.loads(text))
-
-
-def state_of(checkpoint: Path) -> dict[str, Any] | None:
-    """Return the state that was written with this very .bin, None if none lies beside it.
-
-    The whole .bin is read. Raises CheckpointError if it, or the state of its step, is damaged.
-    """
-    step, _, digest = hashed(checkpoint, xxhash.xxh64())
-    stem = f"step_{step:06d}"
-    path = checkpoint.with_name(f"{stem}.state.json")
-    if not path.is_file():
-        return None
-    state = read_state(path)
-    promised, found = state["bin_hash"], digest.hexdigest()
-    if promised == found:
-        return state
-    if checkpoint.name == f"{stem}.bin":
-        raise CheckpointError(
-            f"{checkpoint} has hash {found}, its state says {promised}: one of them is damaged; "
-            "use an older checkpoint"
-        )
-    return None

@@ -31,19 +31,23 @@ def binary() -> str:
 class Proxy:
     """A real `andrea proxy` that can be killed and started again on the same socket."""
 
-    def __init__(self, config: Path, socket: Path) -> None:
-        self.config, self.address = config, f"unix:{socket}"
+    def __init__(self, config: Path, socket: Path, *flags: str) -> None:
+        self.config, self.address, self.flags = config, f"unix:{socket}", flags
+        self.said: list[str] = []  # before it listened
         self.process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
         command = [sys.executable, "-m", "andrea", "proxy", str(self.config)]
         self.process = subprocess.Popen(
-            [*command, "--listen", self.address, "--http", "off"], stderr=subprocess.PIPE, text=True
+            [*command, "--listen", self.address, "--http", "off", *self.flags],
+            stderr=subprocess.PIPE,
+            text=True,
         )
         assert self.process.stderr is not None
         for line in self.process.stderr:
             if line.startswith("listening"):
                 return
+            self.said.append(line)
         raise AssertionError("the proxy did not start")
 
     def stop(self, number: int = signal.SIGKILL) -> None:
@@ -165,6 +169,27 @@ def test_a_killed_proxy_does_not_end_the_run(config: Path, tmp_path: Path) -> No
     assert "answers again" in errors
     state = json.loads(max(out.glob("step_*.state.json"), key=lambda path: path.name).read_text())
     assert state["not_reproducible_from"] >= 0
+
+
+@pytest.mark.parametrize("threshold", [30, 0])
+def test_a_gate_that_the_proxy_leaves_off_is_said_on_both_sides(
+    config: Path, tmp_path: Path, threshold: int
+) -> None:
+    changes = {"curriculum": {"policy": "ucb1_dice"}, "samples__threshold": threshold}
+    gated = make_experiment(config.parent, f"gate{threshold}", **changes)
+    proxy = Proxy(gated, tmp_path / "p", "--no-score")
+    proxy.start()
+    try:
+        result = run(gated, tmp_path / "run", proxy.address, "--steps", "31")
+    finally:
+        proxy.stop()
+    assert result.returncode == 0, result.stderr
+    times = int(threshold > 0)  # samples are due at 15 and 30; once is enough
+    assert "".join(proxy.said).count("cannot stop the trainer; leave out --no-score") == times
+    events = (tmp_path / "run" / f"gate{threshold}.events.jsonl").read_text()
+    for shown in (result.stdout + result.stderr, events):
+        assert shown.count("--no-score") == times
+        assert shown.count("the coherence gate cannot stop this run") == times
 
 
 def rows(out: Path) -> str:

@@ -8,10 +8,13 @@ import resource
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import xxhash
 
+from andrea.binary import path_of_binary
 from tiny_run import command, history, make_experiment, start, train, wait_for
 
 
@@ -127,6 +130,87 @@ def test_resume_refuses_other_data_and_other_settings(tmp_path: Path) -> None:
     result = train(config, run, "--resume", "--steps", 24, "--allow-data-change")
     assert result.returncode == 0, result.stderr
     assert len(json.loads((run / "tiny.loss.json").read_text())) == 24
+
+
+def test_resume_refuses_other_held_out_text(tmp_path: Path) -> None:
+    config, run = make_experiment(tmp_path), tmp_path / "run"
+    assert train(config, run, "--steps", 20).returncode == 0
+    swap(tmp_path / "alpha.eval.btok", tmp_path / "beta.eval.btok")
+    result = train(config, run, "--resume", "--steps", 22)
+    assert result.returncode == 65
+    assert "held-out text of source alpha" in result.stderr
+    assert "--allow-data-change" in result.stderr
+    result = train(config, run, "--resume", "--steps", 22, "--allow-data-change")
+    assert result.returncode == 0, result.stderr
+    for shown in (result.stderr, (run / "tiny.events.jsonl").read_text()):
+        assert "data changed: held-out text of source beta" in shown
+
+
+def test_a_state_that_knows_no_held_out_text_is_taken_up(tmp_path: Path) -> None:
+    config, run = make_experiment(tmp_path), tmp_path / "run"
+    assert train(config, run, "--steps", 20).returncode == 0
+    path = run / "step_000020.state.json"
+    state = json.loads(path.read_text()) | {"format": 2}
+    del state["state_hash"]
+    for source in state["sources"]:
+        del source["eval_hash"]
+    text = json.dumps(state, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    path.write_text(json.dumps(state | {"state_hash": xxhash.xxh64_hexdigest(text.encode())}))
+    swap(tmp_path / "alpha.eval.btok", tmp_path / "beta.eval.btok")
+    result = train(config, run, "--resume", "--steps", 22)
+    assert result.returncode == 0, result.stderr
+    assert "resumed at step 20" in result.stderr + result.stdout
+
+
+@pytest.mark.parametrize("program", ["andrea train", "microgpt_train"])
+@pytest.mark.parametrize("file", ["alpha.btok", "alpha.eval.btok"])
+def test_data_that_is_cut_while_it_is_read_ends_the_run_with_its_name(
+    tmp_path: Path, program: str, file: str
+) -> None:
+    config, run = make_experiment(tmp_path, train__steps=10**6, samples__sample_every=0), tmp_path / "run"
+    flags = ["--out", run, "--device", "cpu", "--threads", 1]
+    words = [*command("train", config), *flags]
+    if program == "microgpt_train":
+        words = [path_of_binary(), "--config", config, *flags]
+    process = subprocess.Popen(
+        list(map(str, words)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    wait_for((run / "step_000010.state.json").exists, process)
+    whole = (tmp_path / file).read_bytes()
+    os.truncate(tmp_path / file, len(whole) // 2)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 74, said
+    said = " ".join(said.split())
+    assert f"{tmp_path / file} had {len(whole)} bytes" in said
+    assert "bring the old file back" in said
+    assert '"code":74' in (run / "tiny.events.jsonl").read_text()
+    (tmp_path / file).write_bytes(whole)
+    newest = max(int(path.name[5:-11]) for path in run.glob("step_*.state.json"))
+    again = train(config, run, "--resume", "--steps", newest + 1)
+    assert again.returncode == 0, again.stderr
+    assert f"resumed at step {newest}" in again.stdout + again.stderr
+
+
+def test_a_read_behind_the_end_of_a_cut_file_says_so_and_leaves(tmp_path: Path) -> None:
+    make_experiment(tmp_path)
+    script = (
+        "import faulthandler, os, sys\n"
+        "from andrea import SignalHandlers\n"
+        "from andrea._core import BtokFile\n"
+        "faulthandler.enable()\n"
+        "file = BtokFile(sys.argv[1])\n"
+        "with SignalHandlers():\n"
+        "    os.truncate(sys.argv[1], 0) if sys.argv[2] == 'inside' else None\n"
+        "    file.document(0)\n"
+        "os.truncate(sys.argv[1], 0)\n"
+        "file.document(0)\n"
+    )
+    for where, code, message in (("outside", -7, "Bus error"), ("inside", 74, "beta.btok: cannot be read")):
+        path = tmp_path / ("alpha.btok" if where == "outside" else "beta.btok")
+        done = subprocess.run(
+            [sys.executable, "-c", script, path, where], capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, message in done.stderr) == (code, True), done.stderr
 
 
 def swap(one: Path, two: Path) -> None:

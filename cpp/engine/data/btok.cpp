@@ -1,12 +1,10 @@
 #include "engine/data/btok.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include <cerrno>
 #include <cstring>
-#include <limits>
 #include <utility>
 
 #include "engine/data/loader.h"
@@ -96,13 +94,11 @@ BtokFile::BtokFile(const std::string& path) : path_(path) {
   n_tokens_ = static_cast<std::int64_t>(n_tokens);
   n_bytes_ = static_cast<std::int64_t>(n_bytes);
 
-  void* map = ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file.fd(), 0);
-  if (map == MAP_FAILED) throw_io_error("map", path, errno);
-  map_ = static_cast<const unsigned char*>(map);
-  map_bytes_ = bytes;
+  map_ = std::make_unique<MappedFile>(std::move(file));
+  if (map_->bytes() != bytes) refuse(path, "its length changed while it was opened");
   // The header is 64 bytes and a map begins at a page, so the offsets are aligned.
-  offsets_ = reinterpret_cast<const std::uint64_t*>(map_ + kHeaderBytes);
-  ids_ = map_ + kHeaderBytes + 8 * (n_docs + 1);
+  offsets_ = reinterpret_cast<const std::uint64_t*>(map_->data() + kHeaderBytes);
+  ids_ = map_->data() + kHeaderBytes + 8 * (n_docs + 1);
 
   std::string fault;
   if (offsets_[0] != 0) fault = "the first offset is " + std::to_string(offsets_[0]) + ", not 0";
@@ -114,30 +110,8 @@ BtokFile::BtokFile(const std::string& path) : path_(path) {
   if (fault.empty() && offsets_[n_docs_] != n_tokens)
     fault = "the last offset is " + std::to_string(offsets_[n_docs_]) + ", the header says " +
             std::to_string(n_tokens) + " ids";
-  if (!fault.empty()) {
-    // The destructor does not run when a constructor throws.
-    ::munmap(map, bytes);
-    refuse(path, fault);
-  }
+  if (!fault.empty()) refuse(path, fault);
 }
-
-BtokFile::~BtokFile() {
-  if (map_ != nullptr) ::munmap(const_cast<unsigned char*>(map_), map_bytes_);
-}
-
-BtokFile::BtokFile(BtokFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      map_(std::exchange(other.map_, nullptr)),
-      map_bytes_(std::exchange(other.map_bytes_, 0)),
-      offsets_(std::exchange(other.offsets_, nullptr)),
-      ids_(std::exchange(other.ids_, nullptr)),
-      width_(other.width_),
-      vocab_size_(other.vocab_size_),
-      n_docs_(other.n_docs_),
-      n_tokens_(other.n_tokens_),
-      n_bytes_(other.n_bytes_),
-      tokenizer_hash_(other.tokenizer_hash_),
-      content_hash_(other.content_hash_) {}
 
 void BtokFile::verify(std::int64_t vocab_size) const {
   if (vocab_size != vocab_size_)
@@ -158,10 +132,16 @@ void BtokFile::verify(std::int64_t vocab_size) const {
                           std::to_string(i - begin) + "; the loader puts BOS itself");
     }
   }
-  const std::uint64_t hash = xxh64(map_ + kHeaderBytes, map_bytes_ - kHeaderBytes);
+  const std::uint64_t hash = xxh64(map_->data() + kHeaderBytes, map_->bytes() - kHeaderBytes);
   if (hash != content_hash_)
     refuse(path_, "the content has hash " + hash_hex(hash) + ", the header says " + hash_hex(content_hash_) +
                       ": the file is damaged");
+}
+
+void BtokFile::require_unchanged() const {
+  if (!map_->written_to()) return;
+  verify(vocab_size_);
+  map_->accept();
 }
 
 void BtokFile::copy_ids(std::int64_t begin, std::int64_t n, std::int32_t* out) const {

@@ -3,7 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+
+#include "engine/files/mapped_file.h"
 
 namespace andrea {
 
@@ -12,13 +15,12 @@ class BtokFile {
  public:
   /// Maps the file and checks every header field and offset. DataError names the file and the field.
   explicit BtokFile(const std::string& path);
-  ~BtokFile();
-  BtokFile(BtokFile&& other) noexcept;
-  BtokFile& operator=(BtokFile&&) = delete;
-  BtokFile(const BtokFile&) = delete;
-
   /// Reads everything once: content hash, and every id below vocab_size. DataError names document and id.
   void verify(std::int64_t vocab_size) const;
+
+  /// Cheap, for before each batch: IoError if the file was cut or grew since it was opened. If it was written
+  /// to, everything is verified again (DataError).
+  void require_unchanged() const;
 
   const std::string& path() const { return path_; }
   std::int64_t vocab_size() const { return vocab_size_; }
@@ -37,8 +39,7 @@ class BtokFile {
 
  private:
   std::string path_;
-  const unsigned char* map_ = nullptr;
-  std::size_t map_bytes_ = 0;
+  std::unique_ptr<MappedFile> map_;  // its addresses stay when this is moved
   const std::uint64_t* offsets_ = nullptr;
   const unsigned char* ids_ = nullptr;
   int width_ = 2;

@@ -92,6 +92,7 @@ std::size_t draw_source(const std::vector<double>& weights, double u) {
 }  // namespace
 
 std::vector<Row> Loader::next(std::int64_t step, std::int64_t n_rows, std::int32_t* ids) {
+  for (const Source& source : sources_) source.file.require_unchanged();
   const Philox philox(seed_, kRows);
   std::vector<Row> rows(static_cast<std::size_t>(n_rows));
   for (std::int64_t r = 0; r < n_rows; ++r) {

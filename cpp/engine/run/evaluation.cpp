@@ -27,6 +27,7 @@ EvalResult evaluate(Engine& engine, const BtokFile& file, std::int64_t max_windo
   EvalResult result;
   double sum = 0, squares = 0;
   while (result.windows < limit) {
+    file.require_unchanged();
     const std::int64_t n =
         eval_rows(file, context, result.windows, std::min(batch, limit - result.windows), ids.data());
     if (n == 0) break;

@@ -280,7 +280,11 @@ Coherence ProxyClient::score(const std::string& text) {
     const Json reply = parse_line(socket_.receive_line(kMaxLine, deadline, stop));
     if (reply["type"] != "verdict" || !reply.contains("score")) throw ProxyFault("no verdict came");
     Coherence verdict = none;
-    if (reply["score"].is_number()) verdict.score = reply["score"].get<double>();
+    if (reply["score"].is_number())
+      verdict.score = reply["score"].get<double>();
+    else
+      verdict.unscored = "the proxy at " + options_.address +
+                         " scores no samples (it runs with --no-score, or its experiment names no tokenizer)";
     verdict.json = json_field(reply, "parts");
     return verdict;
   } catch (const std::runtime_error& wrong) {  // ProxyFault, Refusal: the next phase edge looks after it

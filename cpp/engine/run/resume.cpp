@@ -44,14 +44,21 @@ void check_config(const RunState& state, const Engine& engine, const TrainerOpti
   for (const std::string& difference : others) check->warnings.push_back("config changed: " + difference);
 }
 
+std::string change_of(const std::string& what, const BtokFile& file, std::uint64_t before) {
+  return what + " (" + file.path() + " has content hash " + hash_hex(file.content_hash()) + ", the run had " +
+         hash_hex(before) + ")";
+}
+
 void check_data(const RunState& state, Engine& engine, std::uint64_t tokenizer_hash,
-                const TrainerOptions& options, ResumeCheck* check) {
+                const std::vector<std::optional<BtokFile>>& eval_files, const TrainerOptions& options,
+                ResumeCheck* check) {
   std::vector<std::string> changes;
   if (state.tokenizer_hash != tokenizer_hash)
     changes.push_back("the tokenizer (hash " + hash_hex(tokenizer_hash) + ", the run had " +
                       hash_hex(state.tokenizer_hash) + ")");
   const auto& sources = engine.loader().sources();
-  for (const Loader::Source& source : sources) {
+  for (std::size_t k = 0; k < sources.size(); ++k) {
+    const Loader::Source& source = sources[k];
     const auto old = std::find_if(state.sources.begin(), state.sources.end(),
                                   [&](const SourceState& s) { return s.name == source.name; });
     if (old == state.sources.end()) {  // the config check has seen it
@@ -59,14 +66,14 @@ void check_data(const RunState& state, Engine& engine, std::uint64_t tokenizer_h
       check->rules_changed = true;
       continue;
     }
+    if (const auto& file = eval_files[k]; file && old->eval_hash && *old->eval_hash != file->content_hash())
+      changes.push_back(change_of("held-out text of source " + source.name, *file, *old->eval_hash));
     if (old->content_hash == source.file.content_hash()) {
       // Another seed is another order, in which the old place means nothing.
       check->cursors.push_back(check->order_changed ? Cursor{old->cursor.epoch + 1, 0, 0} : old->cursor);
       continue;
     }
-    changes.push_back("source " + source.name + " (" + source.file.path() + " has content hash " +
-                      hash_hex(source.file.content_hash()) + ", the run had " + hash_hex(old->content_hash) +
-                      ")");
+    changes.push_back(change_of("source " + source.name, source.file, old->content_hash));
     // Other documents: their order starts anew, in a later epoch than any that was read.
     check->cursors.push_back({old->cursor.epoch + 1, 0, 0});
   }
@@ -81,10 +88,11 @@ void check_data(const RunState& state, Engine& engine, std::uint64_t tokenizer_h
 }  // namespace
 
 ResumeCheck check_resume(const RunState& state, Engine& engine, std::uint64_t tokenizer_hash,
+                         const std::vector<std::optional<BtokFile>>& eval_files,
                          const TrainerOptions& options) {
   ResumeCheck check;
   check_config(state, engine, options, &check);
-  check_data(state, engine, tokenizer_hash, options, &check);
+  check_data(state, engine, tokenizer_hash, eval_files, options, &check);
   const DeviceInfo device = engine.device_info();
   if (state.arithmetic != device.arithmetic)
     check.warnings.push_back("not bit-exact from here: the run was on " + state.device + " (" +

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,9 +21,11 @@ struct ResumeCheck {
   bool rules_changed = false;         ///< sources, weights or curriculum differ: a new phase has to begin
 };
 
-/// ConfigError if the shape or any other key differs (and no option allows it), DataError if the tokenizer or
-/// a source is not the one of the checkpoint.
+/// ConfigError if the shape or any other key differs (and no option allows it), DataError if the tokenizer, a
+/// source or a held-out file is not the one of the checkpoint. `eval_files`: one a source, empty where
+/// nothing is evaluated.
 ResumeCheck check_resume(const RunState& state, Engine& engine, std::uint64_t tokenizer_hash,
+                         const std::vector<std::optional<BtokFile>>& eval_files,
                          const TrainerOptions& options);
 
 /// The warning to give where a run's products are made in another way than before its checkpoint; empty:

@@ -17,16 +17,14 @@
 
 #include "engine/errors.h"
 #include "engine/files/posix_file.h"
-#include "engine/hash/xxh64.h"
 #include "engine/run/checkpoint_file.h"
+#include "engine/run/checkpoint_pair.h"
 
 namespace andrea {
 namespace {
 
 constexpr char kLockName[] = ".andrea.lock";
 constexpr std::size_t kReadBytes = std::size_t{4} << 20;
-// A state holds records of one phase at most; anything near this is not a state.
-constexpr std::int64_t kLargestState = std::int64_t{1} << 30;
 
 bool ends_with(const std::string& text, const std::string& end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
@@ -40,16 +38,6 @@ std::vector<std::string> entries(const std::string& path) {
   while (const dirent* entry = ::readdir(directory)) names.emplace_back(entry->d_name);
   ::closedir(directory);
   return names;
-}
-
-/// The step in step_NNNNNN<end>, written as step_stem() writes it; -1 if the name is no such name.
-std::int64_t step_of(const std::string& name, const std::string& end) {
-  if (name.compare(0, 5, "step_") != 0 || !ends_with(name, end) || name.size() < 5 + end.size()) return -1;
-  const std::string digits = name.substr(5, name.size() - 5 - end.size());
-  if (digits.size() < 6 || digits.size() > 10 || digits.find_first_not_of("0123456789") != std::string::npos)
-    return -1;
-  const std::int64_t step = std::stoll(digits);
-  return step_stem(step) + end == name ? step : -1;
 }
 
 std::set<std::int64_t> steps_with(const std::string& path, const std::string& end) {
@@ -83,22 +71,6 @@ void refuse_in_the_way(const std::string& path) {
     throw IoError(path + " is no file, and the run writes its own there; move it away");
 }
 
-std::string read_text(const std::string& path) {
-  PosixFile file = PosixFile::open(path, O_RDONLY | O_NONBLOCK);
-  const std::int64_t size = file.size();
-  if (size > kLargestState) throw CheckpointError(path + " is too large to be a state file");
-  std::string text(static_cast<std::size_t>(size), '\0');
-  text.resize(file.read(text.data(), text.size()));
-  return text;
-}
-
-/// Reads a state file and checks that it is the state of the step its name says.
-RunState read_state(const std::string& path, std::int64_t step) {
-  RunState state = parse_run_state(read_text(path), path);
-  if (state.step != step) throw CheckpointError(path + " is the state of step " + std::to_string(state.step));
-  return state;
-}
-
 /// Length and header of a .bin; CheckpointError says what is wrong.
 CheckpointHeader check_bin(const PosixFile& file, std::int64_t step) {
   CheckpointHeader header;
@@ -113,18 +85,16 @@ CheckpointHeader check_bin(const PosixFile& file, std::int64_t step) {
   return header;
 }
 
-std::uint64_t hash_of(const PosixFile& file) {
-  std::vector<unsigned char> block(kReadBytes);
-  Xxh64 hash;
-  std::int64_t at = 0;
-  while (const std::size_t n = file.read_at(block.data(), block.size(), at)) {
-    hash.update(block.data(), n);
-    at += static_cast<std::int64_t>(n);
-  }
-  return hash.digest();
-}
-
 }  // namespace
+
+std::int64_t step_of(const std::string& name, const std::string& end) {
+  if (name.compare(0, 5, "step_") != 0 || !ends_with(name, end) || name.size() < 5 + end.size()) return -1;
+  const std::string digits = name.substr(5, name.size() - 5 - end.size());
+  if (digits.size() < 6 || digits.size() > 10 || digits.find_first_not_of("0123456789") != std::string::npos)
+    return -1;
+  const std::int64_t step = std::stoll(digits);
+  return step_stem(step) + end == name ? step : -1;
+}
 
 std::string step_stem(std::int64_t step) {
   char text[32];
@@ -198,9 +168,8 @@ std::optional<Resumable> RunDirectory::newest(std::int32_t n_params) const {
       RunState state = read_state(state_path(*step), *step);
       const PosixFile bin = PosixFile::open(bin_path(*step), O_RDONLY | O_NONBLOCK);
       const CheckpointHeader header = check_bin(bin, *step);
-      if (const std::uint64_t hash = hash_of(bin); hash != state.bin_hash)
-        throw CheckpointError("the .bin has hash " + hash_hex(hash) + ", its state says " +
-                              hash_hex(state.bin_hash));
+      if (const std::string fault = hash_fault(bin, state); !fault.empty())
+        throw CheckpointError("the .bin " + fault);
       // A whole checkpoint of another shape is no damage: an older one would not fit either.
       if (header.n_params != n_params)
         throw ConfigError(bin_path(*step) + " holds " + std::to_string(header.n_params) +

@@ -16,6 +16,8 @@ class PosixFile;
 
 /// step_000100 and so on; more digits when they are needed.
 std::string step_stem(std::int64_t step);
+/// The step in step_NNNNNN<end>, written as step_stem() writes it; -1 if the name is no such name.
+std::int64_t step_of(const std::string& name, const std::string& end);
 
 /// The newest checkpoint that verifies, and why newer ones were passed over.
 struct Resumable {

@@ -12,7 +12,7 @@
 namespace andrea {
 namespace {
 
-constexpr std::int64_t kFormat = 2;  // 1 had no recompute and no gemm_table
+constexpr std::int64_t kFormat = 3;  // 1 had no recompute and no gemm_table, 2 no eval_hash
 
 /// The value of a JSON text held as a string in RunState.
 Json embedded(const std::string& text, const char* field) {
@@ -118,7 +118,8 @@ std::string to_json(const RunState& state) {
                        {"epoch", source.cursor.epoch},
                        {"position", source.cursor.position},
                        {"offset", source.cursor.offset},
-                       {"content_hash", hash_hex(source.content_hash)}});
+                       {"content_hash", hash_hex(source.content_hash)},
+                       {"eval_hash", source.eval_hash ? Json(hash_hex(*source.eval_hash)) : Json()}});
   Json history = Json::object();
   for (const auto& [file, bytes] : state.history_bytes) history[file] = bytes;
   Json products = Json::array();
@@ -184,7 +185,8 @@ RunState parse_run_state(const std::string& text, const std::string& path) {
                           hash_hex(promised));
   const std::int64_t format = top.integer("format");
   if (format < 1 || format > kFormat)
-    top.fail("format", "is " + std::to_string(format) + ", this program reads 1 and 2");
+    top.fail("format",
+             "is " + std::to_string(format) + ", this program reads 1 to " + std::to_string(kFormat));
 
   RunState state;
   state.step = top.integer("step", 0, std::numeric_limits<std::int32_t>::max());
@@ -204,6 +206,7 @@ RunState parse_run_state(const std::string& text, const std::string& path) {
     source.cursor.position = fields.integer("position");
     source.cursor.offset = fields.integer("offset");
     source.content_hash = fields.hash("content_hash");
+    if (format >= 3 && !fields.get("eval_hash").is_null()) source.eval_hash = fields.hash("eval_hash");
     fields.finish();
     state.sources.push_back(std::move(source));
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,7 +16,8 @@ namespace andrea {
 struct SourceState {
   std::string name;
   Cursor cursor;
-  std::uint64_t content_hash = 0;  ///< of the .btok
+  std::uint64_t content_hash = 0;            ///< of the .btok
+  std::optional<std::uint64_t> eval_hash{};  ///< of the held-out .btok; none: not evaluated, or format < 3
 };
 
 struct RunState {

@@ -4,6 +4,10 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstring>
+
+#include "engine/errors.h"
+#include "engine/files/mapped_file.h"
 
 namespace andrea {
 namespace {
@@ -13,7 +17,8 @@ std::atomic<int> stop_signal_requested{0};
 std::atomic<int> checkpoint_requested{0};
 std::atomic<int> stops_received{0};
 
-constexpr int kSignals[3] = {SIGTERM, SIGINT, SIGUSR1};
+constexpr int kSignals[4] = {SIGTERM, SIGINT, SIGUSR1, SIGBUS};
+struct sigaction bus_before;  // what SIGBUS did before our handler
 
 extern "C" void on_signal(int signal) {
   if (signal == SIGUSR1) {
@@ -22,6 +27,22 @@ extern "C" void on_signal(int signal) {
   }
   if (stops_received.fetch_add(1) > 0) ::_exit(128 + signal);
   stop_signal_requested.store(signal);
+}
+
+void say(const char* text) { [[maybe_unused]] const auto written = ::write(2, text, std::strlen(text)); }
+
+// Async-signal-safe calls only.
+extern "C" void on_bus_error(int signal, siginfo_t* info, void*) {
+  if (const char* path = info->si_code > 0 ? mapped_path_at(info->si_addr) : nullptr) {
+    say("\nandrea: ");
+    say(path);
+    say(": cannot be read any more: it was cut short while it was in use, or its disk fails. "
+        "The checkpoints are as they were: bring the file back and go on with --resume\n");
+    ::_exit(static_cast<int>(ExitCode::kIo));
+  }
+  // Not ours. What read there reads again when this returns, and then meets the handler from before.
+  ::sigaction(SIGBUS, &bus_before, nullptr);
+  if (info->si_code <= 0) ::raise(signal);
 }
 
 }  // namespace
@@ -46,10 +67,14 @@ SignalHandlers::SignalHandlers() {
   ::sigemptyset(&action.sa_mask);
   action.sa_flags = 0;  // no SA_RESTART: a wait wakes up and looks at the flags
   for (int i = 0; i < 3; ++i) ::sigaction(kSignals[i], &action, &previous_[i]);
+  action.sa_sigaction = on_bus_error;
+  action.sa_flags = SA_SIGINFO;
+  ::sigaction(SIGBUS, &action, &previous_[3]);
+  bus_before = previous_[3];
 }
 
 SignalHandlers::~SignalHandlers() {
-  for (int i = 0; i < 3; ++i) ::sigaction(kSignals[i], &previous_[i], nullptr);
+  for (int i = 0; i < 4; ++i) ::sigaction(kSignals[i], &previous_[i], nullptr);
 }
 
 }  // namespace andrea

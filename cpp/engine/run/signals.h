@@ -18,7 +18,8 @@ struct SignalRequests {
 };
 
 /// Installs the handlers for its lifetime and puts the previous ones back. A second SIGINT or SIGTERM leaves
-/// at once with _exit(128 + signal).
+/// at once with _exit(128 + signal). SIGBUS in a mapped file (it was cut, or its disk fails) names the file
+/// and leaves with _exit(74); any other SIGBUS goes to the previous handler.
 class SignalHandlers {
  public:
   SignalHandlers();
@@ -27,7 +28,7 @@ class SignalHandlers {
   SignalHandlers& operator=(const SignalHandlers&) = delete;
 
  private:
-  struct sigaction previous_[3];
+  struct sigaction previous_[4];
 };
 
 }  // namespace andrea

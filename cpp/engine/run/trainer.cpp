@@ -4,9 +4,11 @@
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "engine/hash/xxh64.h"
 #include "engine/run/checkpoint_file.h"
+#include "engine/run/checkpoint_pair.h"
 #include "engine/run/evaluation.h"
 #include "engine/run/resume.h"
 #include "engine/run/signals.h"
@@ -66,20 +68,29 @@ void Trainer::Impl::open_data() {
   state_.tokenizer_hash = first.tokenizer_hash();
 }
 
-void Trainer::Impl::warn_without_gate() {
+bool Trainer::Impl::gate_is_wanted() const {
   const SamplesConfig& samples = experiment_.samples;
-  if (samples.every == 0 || samples.threshold <= 0 || samples.prompts.empty()) return;  // no gate is wanted
-  if (hooks_.score && codec_ != nullptr) return;
+  return samples.every > 0 && samples.threshold > 0 && !samples.prompts.empty();
+}
+
+void Trainer::Impl::warn_without_gate() {
+  if (codec_ == nullptr)
+    say_gate_is_off("the experiment names no tokenizer, so samples are ids");
+  else if (!hooks_.score)
+    say_gate_is_off("nothing scores samples here (`andrea train` and --proxy do)");
+}
+
+void Trainer::Impl::say_gate_is_off(const std::string& why) {
+  if (!gate_is_wanted() || std::exchange(gate_off_said_, true)) return;
   emit("warning", engine_.steps_done(),
-       std::string(codec_ == nullptr ? "the experiment names no tokenizer, so samples are ids"
-                                     : "nothing scores samples here (`andrea train` and --proxy do)") +
-           ": the coherence gate cannot stop this run; samples.threshold 0 says that none is wanted");
+       why + ": the coherence gate cannot stop this run; samples.threshold 0 says that none is wanted");
 }
 
 void Trainer::Impl::begin_anew() { log_ = std::make_unique<RunLog>(directory_.file(""), nullptr, true); }
 
 void Trainer::Impl::start_from_file() {
   engine_.load(options_.from);
+  state_beside(options_.from);  // refuses a .bin that its state does not know
   begin_anew();
   emit("warning", engine_.steps_done(),
        "weights and moments taken from " + options_.from + " at step " +
@@ -116,7 +127,7 @@ bool Trainer::Impl::take_up() {
   }
   if (options_.past_gate) state_.stopped_by_gate = false, state_.gate_failures = 0;
 
-  const ResumeCheck check = check_resume(found->state, engine_, tokenizer_hash, options_);
+  const ResumeCheck check = check_resume(found->state, engine_, tokenizer_hash, eval_files_, options_);
   for (const std::string& warning : check.warnings) emit("warning", state_.step, warning);
   if (!state_.gemm.library.empty()) gemm_before_ = state_.gemm;
 
@@ -160,7 +171,7 @@ ExitCode Trainer::Impl::run() {
                                                       : "stopped by the coherence gate");
     return code;
   } catch (const std::exception& error) {
-    last_line(ExitCode::kInternal, error.what());
+    last_line(exit_code_of(error), error.what());
     throw;
   }
 }

@@ -62,6 +62,7 @@ struct Event {
 struct Coherence {
   double score = 0;           ///< 0..100
   std::string json = "null";  ///< its parts
+  std::string unscored{};  ///< why there is no score (`score` is NaN) and will be none; empty: there is one
 };
 
 struct TrainerHooks {

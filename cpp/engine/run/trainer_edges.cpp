@@ -87,6 +87,7 @@ bool Trainer::Impl::sample(std::int64_t step) {
         const Coherence c = hooks_.score(shown);
         score_sum += c.score;
         verdict = c.json;
+        if (!c.unscored.empty()) say_gate_is_off(c.unscored);
       }
     } else {
       line += ", \"ids\": " + Json(ids).dump();
@@ -128,9 +129,11 @@ void Trainer::Impl::checkpoint(std::int64_t step, bool pending, bool must) {
   next.good_steps = engine_.good_steps();
   next.sources.clear();
   const Loader& loader = engine_.loader();
-  for (std::size_t k = 0; k < loader.sources().size(); ++k)
+  for (std::size_t k = 0; k < loader.sources().size(); ++k) {
     next.sources.push_back(
         {loader.sources()[k].name, loader.cursors()[k], loader.sources()[k].file.content_hash()});
+    if (eval_files_[k]) next.sources.back().eval_hash = eval_files_[k]->content_hash();
+  }
   next.version = ANDREA_VERSION;
   next.device = device_.name;
   next.arithmetic = device_.arithmetic;

@@ -39,7 +39,9 @@ class Trainer::Impl {
 
   // Before the first step.
   void open_data();
+  bool gate_is_wanted() const;
   void warn_without_gate();
+  void say_gate_is_off(const std::string& why);
   bool take_up();  // false: the gate stopped this run and a person has not looked
   void begin_anew();
   void start_from_file();
@@ -84,6 +86,7 @@ class Trainer::Impl {
   CheckpointWriter writer_;  // after the log: it may still be writing when a run ends in an error
   std::int64_t end_ = 0;
   std::string last_log_error_;
+  bool gate_off_said_ = false;
   std::vector<std::int32_t> ids_;
   std::deque<std::pair<std::int64_t, std::string>> phase_lines_;  // of steps that are queued
   std::chrono::steady_clock::time_point start_, last_checkpoint_, last_flush_;

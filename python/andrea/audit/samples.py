@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from andrea.curriculum.runs import Run, find_runs, newest_states
+from andrea.curriculum.runs import Run, find_runs, newest_states, way_to_a_run
 from andrea.errors import CheckpointError, ConfigError, DataError, IoError
 from andrea.state_file import read_state
 
@@ -47,8 +47,10 @@ class History:
 
 def read_history(directory: Path) -> History:
     """Read a run directory. DataError if it holds no samples, ConfigError if more than one run."""
+    if directory.exists() and not directory.is_dir():
+        raise IoError(f"{directory} is no run directory; give the directory that the run is in")
     if not directory.is_dir():
-        raise IoError(f"{directory}: there is no such run directory")
+        raise IoError(f"{directory}: there is no such run directory; check the path")
     runs = [run for run in find_runs(directory) if run.directory == directory]
     names = {run.name for run in runs} | {
         path.name.partition(".samples.")[0] for path in directory.glob("*.samples*.json")
@@ -56,7 +58,7 @@ def read_history(directory: Path) -> History:
     if len(names) > 1:
         raise ConfigError(f"{directory} holds several runs ({', '.join(sorted(names))}); one is expected")
     if not names:
-        raise DataError(f"{directory} holds no samples; give a run directory that was trained in")
+        raise DataError(f"{directory} holds no samples; {way_to_a_run(directory)}")
     run = Run(directory, names.pop())
     notes: list[str] = []
     samples = _all_samples(run, notes)

@@ -39,6 +39,7 @@ class CurriculumPlan:
     sources: tuple[SourceLimits, ...]
     tokenizer: Path | None
     origin: str = field(default="")
+    gate: float = 0.0  # the threshold of the coherence gate; 0: none is wanted
 
     def curriculum(self, sizes: Sequence[tuple[str, int, int, int]], seed: int) -> Curriculum:
         """Build the policy for a run whose sources have `sizes` (name, documents, tokens, bytes).
@@ -111,7 +112,15 @@ def plan_of(text: str | bytes, directory: Path, origin: str = "") -> CurriculumP
         tuple(sources),
         directory / tokenizer if isinstance(tokenizer, str) and tokenizer else None,
         origin,
+        _gate(whole.get("samples")),
     )
+
+
+def _gate(samples: Any) -> float:
+    """Return the threshold of the coherence gate, 0 where the effective settings want none."""
+    if not isinstance(samples, Mapping) or not (samples.get("sample_every") and samples.get("prompts")):
+        return 0.0
+    return float(samples.get("threshold", 0.0))
 
 
 def training_lexicon(tokenizer: Any, paths: Sequence[Path]) -> frozenset[str]:

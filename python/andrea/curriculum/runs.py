@@ -74,6 +74,14 @@ def newest_states(directory: Path) -> list[Path]:
     return sorted(states, key=by_step, reverse=True)
 
 
+def way_to_a_run(directory: Path) -> str:
+    """Return what to name instead of a directory that is no run: the runs in it, if there are any."""
+    inside = [str(path) for path in dict.fromkeys(run.directory for run in find_runs(directory))]
+    if not inside:
+        return "give a run directory that was trained in"
+    return f"give one of the runs in it: {', '.join(inside[:3])}{', ...' if len(inside) > 3 else ''}"
+
+
 def checkpoints(run: Run) -> dict[str, Any]:
     """Return the checkpoints of `run`: step, bytes, time, and whether a state stands beside it."""
     rows = []

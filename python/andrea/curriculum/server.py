@@ -57,6 +57,12 @@ class ProxyServer:
             where = self._listen
             if where.path is None:
                 where = Address(host=where.host, port=server.sockets[0].getsockname()[1])
+            if self._scorer is None and self._plan.gate > 0:
+                self._log(
+                    f"samples get no score here: the coherence gate of {self._plan.origin} (threshold "
+                    f"{self._plan.gate:g}) cannot stop the trainer; leave out --no-score (it needs "
+                    "data.tokenizer), or set samples.threshold 0"
+                )
             self._log(f"listening on {where}")
             await self._stop.wait()
         finally:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from andrea.checkpoint import Floats, read_weights
-from andrea.curriculum.runs import newest_states
-from andrea.errors import CheckpointError, ConfigError, Error, IoError
+from andrea.errors import Error
 from andrea.export.layout import ModelShape
-from andrea.state_file import state_of
+from andrea.model_source import find_model
 
 if TYPE_CHECKING:
     from andrea.tokenizer import Tokenizer
@@ -38,56 +36,23 @@ class Trained:
 
 
 def load_trained(path: Path, config: Path | None = None) -> Trained:
-    """Load a .bin, or the newest pair of a run directory that verifies.
+    """Load a .bin, or the newest pair of a run directory that verifies (andrea.model_source).
 
-    The experiment is that of the state which was written with this very .bin (by its hash), else `config`.
     Raises CheckpointError, ConfigError, DataError or IoError.
     """
-    if not path.exists():
-        raise IoError(f"{path}: there is no such run directory or checkpoint")
-    if path.is_dir():
-        return _newest(path, config)
-    state = state_of(path)
-    if config is not None:
-        from andrea._core import load_experiment
-
-        settings = json.loads(load_experiment(str(config)).effective_json())
-    elif state is not None:
-        settings = state["config"]
-    else:
-        raise ConfigError(
-            f"{path}: no state file beside it was written with it; give the experiment by --config FILE"
-        )
-    return _load(path, settings, state)
-
-
-def _newest(run: Path, config: Path | None) -> Trained:
-    faults: list[str] = []
-    for path in newest_states(run):
-        try:
-            found = load_trained(path.with_name(path.name.removesuffix(".state.json") + ".bin"), config)
-        except (CheckpointError, IoError) as fault:
-            faults.append(str(fault))
-            continue
-        return Trained(**{**vars(found), "notes": tuple(f"passed over: {fault}" for fault in faults)})
-    reasons = "".join(f"\n  {fault}" for fault in faults) or ": it holds no step_*.state.json"
-    raise CheckpointError(f"{run}: no checkpoint can be used{reasons}")
-
-
-def _load(checkpoint: Path, settings: dict[str, Any], state: dict[str, Any] | None) -> Trained:
-    shape = ModelShape.of(settings["model"])
-    step, weights = read_weights(checkpoint, shape.n_params)
-    tokenizer = _tokenizer(settings, state)
-    return Trained(checkpoint, step, shape, shape.split(weights), settings, state, tokenizer)
-
-
-def _tokenizer(settings: dict[str, Any], state: dict[str, Any] | None) -> Tokenizer | None:
-    path = settings.get("data", {}).get("tokenizer")
-    if not path:
-        return None
-    from andrea.tokenizer.of_model import load_for_model
-
-    return load_for_model(path, settings["model"]["vocab_size"], state["tokenizer_hash"] if state else None)
+    source = find_model(path, config)
+    shape = ModelShape.of(source.settings["model"])
+    step, weights = read_weights(source.checkpoint, shape.n_params)
+    return Trained(
+        source.checkpoint,
+        step,
+        shape,
+        shape.split(weights),
+        source.settings,
+        source.state,
+        source.tokenizer(),
+        source.notes,
+    )
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from andrea.curriculum.runs import newest_states
-from andrea.errors import CheckpointError, ConfigError, IoError
-from andrea.state_file import read_state, state_of
+from andrea.errors import ConfigError
+from andrea.model_source import find_model
 
 if TYPE_CHECKING:
     from andrea._core import Engine, Experiment
@@ -19,12 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A model with weights from a checkpoint, and its tokenizer. `notes`: newer ones that are damaged."""
+    """A model with weights from a checkpoint, and its tokenizer."""
 
     engine: Engine
     tokenizer: Tokenizer
     checkpoint: Path
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # newer checkpoints that were passed over, and why
 
 
 @dataclass(frozen=True)
@@ -38,17 +37,31 @@ class Reader:
 
 
 def load_model(path: Path, config: Path | None = None, reader: Reader | None = None) -> TrainedModel:
-    """Load the newest readable checkpoint of a run directory, or the .bin that `path` names.
+    """Load a .bin, or the newest pair of a run directory that verifies (andrea.model_source).
 
-    The experiment comes from the state beside it, or from `config`. The engine holds weights only. Raises
-    CheckpointError, ConfigError, DataError or IoError.
+    The engine holds weights only. Raises CheckpointError, ConfigError, DataError or IoError.
     """
+    from andrea._core import Engine, backends_present
+
     reader = reader or Reader()
-    if not path.exists():
-        raise IoError(f"{path}: there is no such run directory or checkpoint")
-    if path.is_dir():
-        return _newest_of_run(path, config, reader)
-    return _load(path, config, config or path, reader)
+    source = find_model(path, config)
+    tokenizer = source.tokenizer()
+    if tokenizer is None:
+        raise ConfigError(
+            f"{source.origin}: the experiment names no tokenizer, so there is no text to show; give one that "
+            "does by --config FILE"
+        )
+    on_cpu = reader.device == "cpu" or "cuda" not in backends_present()
+    engine = Engine(
+        _for_reading(source.settings, source.origin, reader.rows),
+        reader.device,
+        reader.threads,
+        precision="fp32" if on_cpu else None,
+        training=False,
+        sequences=reader.sequences,
+    )
+    engine.load(str(source.checkpoint))
+    return TrainedModel(engine, tokenizer, source.checkpoint, source.notes)
 
 
 def idle_cores() -> int:
@@ -61,66 +74,6 @@ def idle_cores() -> int:
 
     cores = int(device_info("cpu")["threads"])  # knows the limits of this process and its control group
     return max(1, min(cores, round(cores - os.getloadavg()[0])))
-
-
-def _newest_of_run(run: Path, config: Path | None, reader: Reader) -> TrainedModel:
-    """Try the checkpoints from the newest on; one that cannot be read is passed over."""
-    faults: list[str] = []
-    for state in newest_states(run):
-        path = state.with_name(state.name.removesuffix(".state.json") + ".bin")
-        try:
-            model = _load(path, config, config or state, reader)
-            return replace(model, notes=tuple(f"passed over: {fault}" for fault in faults))
-        except (CheckpointError, IoError) as fault:
-            faults.append(str(fault))
-    if faults:
-        raise CheckpointError(f"{run}: no checkpoint can be read:\n  " + "\n  ".join(faults))
-    raise CheckpointError(
-        f"{run}: no checkpoint is in it; a run directory has step_*.bin and step_*.state.json"
-    )
-
-
-def _settings(checkpoint: Path, config: Path | None) -> tuple[dict[str, Any], str | None]:
-    """Return the effective experiment of `checkpoint`, and the hash of its tokenizer if known."""
-    state = state_of(checkpoint)
-    if config is not None:
-        from andrea._core import load_experiment
-
-        settings: dict[str, Any] = json.loads(load_experiment(str(config)).effective_json())
-        return settings, None
-    if state is not None:
-        return state["config"], state["tokenizer_hash"]
-    for path in newest_states(checkpoint.parent):  # a .bin of another name in a run's directory
-        try:
-            state = read_state(path)
-        except (CheckpointError, IoError):
-            continue  # the next one may tell
-        return state["config"], state["tokenizer_hash"]
-    raise ConfigError(f"{checkpoint}: no state file beside it says its model; give --config FILE")
-
-
-def _load(checkpoint: Path, config: Path | None, origin: Path, reader: Reader) -> TrainedModel:
-    from andrea._core import Engine, backends_present
-    from andrea.tokenizer.of_model import load_for_model
-
-    settings, tokenizer_hash = _settings(checkpoint, config)
-    experiment = _for_reading(settings, origin, reader.rows)
-    settings = json.loads(experiment.effective_json())  # checked, every key there
-    tokenizer_path = settings["data"].get("tokenizer")
-    if not tokenizer_path:
-        raise ConfigError(f"{origin}: the experiment names no tokenizer, so there is no text to show")
-    tokenizer = load_for_model(tokenizer_path, settings["model"]["vocab_size"], tokenizer_hash)
-    on_cpu = reader.device == "cpu" or "cuda" not in backends_present()
-    engine = Engine(
-        experiment,
-        reader.device,
-        reader.threads,
-        precision="fp32" if on_cpu else None,
-        training=False,
-        sequences=reader.sequences,
-    )
-    engine.load(str(checkpoint))
-    return TrainedModel(engine, tokenizer, checkpoint)
 
 
 def _for_reading(settings: dict[str, Any], origin: Path, rows: int) -> Experiment:

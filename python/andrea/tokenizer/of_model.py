@@ -23,6 +23,6 @@ def load_for_model(path: str, vocab_size: int, promised: str | None) -> Tokenize
     if promised not in (None, own, f"{0:016x}"):
         raise DataError(
             f"{path} has hash {own}, the model was trained with {promised}; put that tokenizer back, "
-            "or name it in an experiment given by --config"
+            "or name its place in an experiment given by --config"
         )
     return tokenizer

@@ -134,7 +134,7 @@ def train(
         typer.Option("--from", metavar="X.bin", help="Start from it, data order anew."),
     ] = None,
     allow_data_change: Annotated[
-        bool, typer.Option("--allow-data-change", help="Resume although tokenizer or sources differ.")
+        bool, typer.Option("--allow-data-change", help="Resume although tokenizer or data differ.")
     ] = False,
     allow_config_change: Annotated[
         bool, typer.Option("--allow-config-change", help="Resume although other keys differ.")

@@ -1,6 +1,10 @@
 #include "engine/data/btok.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <ctime>
 
 #include "engine/btok_bytes.h"
 #include "engine/errors.h"
@@ -53,6 +57,27 @@ TEST_F(Btok, HasADestructorThatSurvivesMoves) {
   BtokFile first(write(btok_bytes(documents_)));
   const BtokFile second(std::move(first));
   second.verify(300);
+}
+
+TEST_F(Btok, WhatHappensToTheFileMeanwhileIsNoticed) {
+  const std::string bytes = btok_bytes(documents_);
+  const BtokFile file(write(bytes));
+  file.require_unchanged();
+  const auto set_time = [&](std::time_t seconds) {  // a write may come in the same tick as the one before
+    const struct timespec times[2] = {{seconds, 0}, {seconds, 0}};
+    ASSERT_EQ(::utimensat(AT_FDCWD, path_.c_str(), times, 0), 0);
+  };
+  set_time(1000);
+  file.require_unchanged();  // touched, but the same
+  std::string other = bytes;
+  other[other.size() - 2] ^= 1;
+  write(other);
+  set_time(2000);
+  EXPECT_HAS(message_of<DataError>([&] { file.require_unchanged(); }), "the file is damaged");
+  write(bytes + "x");
+  EXPECT_HAS(message_of<IoError>([&] { file.require_unchanged(); }), std::to_string(bytes.size() + 1));
+  write(bytes.substr(0, bytes.size() - 1));
+  EXPECT_HAS(message_of<IoError>([&] { file.require_unchanged(); }), path_);
 }
 
 TEST_F(Btok, ReadingOutsideIsRefused) {

@@ -42,6 +42,8 @@ TEST(RunStateFile, EveryFieldSurvives) {
   EXPECT_EQ(back.sources[1].name, state.sources[1].name);
   EXPECT_EQ(back.sources[1].cursor, state.sources[1].cursor);
   EXPECT_EQ(back.sources[1].content_hash, state.sources[1].content_hash);
+  EXPECT_EQ(back.sources[0].eval_hash, std::nullopt);
+  EXPECT_EQ(back.sources[1].eval_hash, 7U);
   EXPECT_EQ(back.curriculum, state.curriculum);
   EXPECT_EQ(back.loss_scale, state.loss_scale);
   EXPECT_EQ(back.good_steps, state.good_steps);
@@ -135,7 +137,7 @@ TEST(RunStateFile, WrongTypesAndUnknownFieldsAreNamed) {
   EXPECT_HAS(refusal("sources", 1), "must be an array");
   EXPECT_HAS(refusal("sources", Json::array({Json::object()})), "sources[0].name is missing");
   EXPECT_HAS(refusal("history_bytes", Json{{"a", "b"}}), "history_bytes.a must be an integer");
-  EXPECT_HAS(refusal("format", 3), "format");
+  EXPECT_HAS(refusal("format", 4), "format");
   EXPECT_HAS(refusal("gemm_table", Json{{"library", "x"}}), "gemm_table.products is missing");
   EXPECT_HAS(refusal("gemm_table", Json{{"library", "x"}, {"products", Json::array({1})}}),
              "gemm_table.products[0]");
@@ -143,13 +145,17 @@ TEST(RunStateFile, WrongTypesAndUnknownFieldsAreNamed) {
   EXPECT_HAS(refusal("config", Json{{"a", 1}}), "config_hash");
 }
 
-TEST(RunStateFile, AStateOfFormat1HasNoProductsToCompare) {
-  std::string text = with_field(to_json(sample_state(5)), "recompute", Json(Json::value_t::discarded));
+TEST(RunStateFile, AStateOfFormat1HasNoProductsAndNoHeldOutHashesToCompare) {
+  Json sources = Json::parse(to_json(sample_state(5)))["sources"];
+  for (Json& source : sources) source.erase("eval_hash");
+  std::string text = with_field(to_json(sample_state(5)), "sources", sources);
+  text = with_field(text, "recompute", Json(Json::value_t::discarded));
   text = with_field(text, "gemm_table", Json(Json::value_t::discarded));
   const RunState state = parse_run_state(with_field(text, "format", 1), "x");
   EXPECT_EQ(state.threads, 2);
   EXPECT_EQ(state.recompute, "");
   EXPECT_EQ(state.gemm, GemmChoices{});
+  EXPECT_EQ(state.sources[1].eval_hash, std::nullopt);
 }
 
 TEST(GemmChoices, DifferencesNameTheProductAndBothAlgorithms) {

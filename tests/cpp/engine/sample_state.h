@@ -14,7 +14,7 @@ inline RunState sample_state(std::int64_t step) {
   state.tokenizer_hash = 0x0000000000000001;
   state.config = "{\"name\":\"n\",\"train\":{\"lr\":{\"peak\":0.0003},\"seed\":42}}";
   state.sources = {{"chat", {1, 2, 3}, 4},
-                   {"\xC3\xA9t\xC3\xA9 \"x\"", {std::int64_t{1} << 40, 5, 6}, ~std::uint64_t{0}}};
+                   {"\xC3\xA9t\xC3\xA9 \"x\"", {std::int64_t{1} << 40, 5, 6}, ~std::uint64_t{0}, 7}};
   state.curriculum = "{\"ema\":{\"chat\":4.5209},\"n\":[1,2,9223372036854775807],\"tiny\":5e-324}";
   state.loss_scale = 0.1F;
   state.good_steps = 1999;

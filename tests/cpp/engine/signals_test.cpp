@@ -1,12 +1,19 @@
 #include "engine/run/signals.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <ctime>
+#include <fstream>
+#include <optional>
+
+#include "engine/files/mapped_file.h"
+#include "engine/scratch_directory.h"
 
 namespace andrea {
 namespace {
@@ -73,6 +80,38 @@ TEST_F(Signals, AStopAskedForByTheProgramIsNotTheFirstSignal) {
               if (!SignalRequests::stop()) ::_exit(1);
             }),
             0);
+}
+
+TEST_F(Signals, AMappedFileThatWasCutIsNamed) {
+  const testing::ScratchDirectory scratch;
+  const std::string path = scratch.file("x.btok");
+  std::ofstream(path) << std::string(100000, 'x');
+  const auto touch_behind_the_end = [&](bool handled) {
+    std::optional<SignalHandlers> handlers;
+    if (handled) handlers.emplace();
+    const MappedFile map(PosixFile::open(path, O_RDWR));
+    if (::truncate(path.c_str(), 10) != 0) ::_exit(1);
+    const volatile unsigned char* at = map.data() + 50000;
+    std::_Exit(*at == 'x' ? 2 : 3);
+  };
+  EXPECT_EXIT(touch_behind_the_end(true), ::testing::ExitedWithCode(74), "x.btok: cannot be read any more");
+  std::ofstream(path) << std::string(100000, 'x');
+  EXPECT_EXIT(touch_behind_the_end(false), ::testing::KilledBySignal(SIGBUS), "");
+}
+
+TEST_F(Signals, ABusErrorElsewhereMeetsTheHandlerFromBefore) {
+  EXPECT_EQ(status_of([] {
+              std::signal(SIGBUS, [](int) { ::_exit(7); });
+              const SignalHandlers handlers;
+              ::raise(SIGBUS);
+            }),
+            7);
+  EXPECT_EQ(status_of([] {
+              std::signal(SIGBUS, SIG_DFL);
+              const SignalHandlers handlers;
+              ::raise(SIGBUS);
+            }),
+            -SIGBUS);
 }
 
 volatile std::sig_atomic_t previous_calls = 0;
