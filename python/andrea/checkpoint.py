@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Protocol, TypedDict
+from typing import IO, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -35,16 +35,6 @@ class Checkpoint(TypedDict):
     weights: Floats
     m: Floats
     v: Floats
-
-
-class Digest(Protocol):
-    """A hash that takes bytes in pieces, as those of hashlib and xxhash."""
-
-    def update(self, data: bytes, /) -> None:
-        """Take the next bytes."""
-
-    def hexdigest(self) -> str:
-        """Return the hash in hex."""
 
 
 def _file_bytes(n_params: int) -> int:
@@ -136,22 +126,6 @@ def read_weights(path: str | os.PathLike[str], expected_n_params: int | None = N
     name = os.fspath(path)
     with _opened(name, expected_n_params) as (file, step, n_params):
         return step, _read_section(file, name, "weights", n_params)
-
-
-def hashed(path: str | os.PathLike[str], digest: Digest) -> tuple[int, int, Digest]:
-    """Return step and n_params of a .bin of the right length, and `digest` updated with the whole file.
-
-    Raises CheckpointError or IoError.
-    """
-    name = os.fspath(path)
-    with _opened(name, None) as (file, step, n_params):
-        file.seek(0)
-        try:
-            while block := file.read(1 << 22):
-                digest.update(block)
-        except OSError as error:
-            raise _io_error("read", name, error) from error
-    return step, n_params, digest
 
 
 def _as_section(name: str, values: npt.ArrayLike) -> npt.NDArray[np.float32]:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from andrea.checkpoint import check_header
 from andrea.curriculum.runs import by_step, newest_states, way_to_a_run
 from andrea.errors import CheckpointError, ConfigError, IoError
-from andrea.state_file import read_state
 
 if TYPE_CHECKING:
     from andrea.tokenizer import Tokenizer
@@ -88,7 +87,8 @@ def _of_file(checkpoint: Path, config: Path | None, alone: bool) -> ModelSource:
             raise
         raise CheckpointError(f"{checkpoint} is no checkpoint; give a run directory or a .bin") from fault
     beside, why = state_beside(checkpoint)
-    state = read_state(Path(beside)) if beside else None
+    # state_beside() has checked it.
+    state = json.loads(Path(beside).read_text(encoding="utf-8")) if beside else None
     if state is None and not alone:
         raise CheckpointError(f"{checkpoint}: {why}")
     if config is None:

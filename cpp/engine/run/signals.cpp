@@ -69,8 +69,8 @@ SignalHandlers::SignalHandlers() {
   for (int i = 0; i < 3; ++i) ::sigaction(kSignals[i], &action, &previous_[i]);
   action.sa_sigaction = on_bus_error;
   action.sa_flags = SA_SIGINFO;
+  ::sigaction(SIGBUS, nullptr, &bus_before);  // known before our handler may need it
   ::sigaction(SIGBUS, &action, &previous_[3]);
-  bus_before = previous_[3];
 }
 
 SignalHandlers::~SignalHandlers() {
