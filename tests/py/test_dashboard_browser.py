@@ -59,7 +59,7 @@ def points(page: Any, chart: str = "loss") -> int:
     return int(page.evaluate(f"Number(document.getElementById('chart-{chart}').dataset.points || 0)"))
 
 
-def wait(page: Any, condition: str, seconds: float = 15) -> None:
+def wait(page: Any, condition: str, seconds: float = 60) -> None:
     # Not wait_for_function: it evaluates a string within the page, which the page's policy forbids.
     end = time.monotonic() + seconds
     while not page.evaluate(condition):

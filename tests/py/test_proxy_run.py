@@ -138,7 +138,7 @@ def test_without_a_proxy_there_is_a_clear_message_and_no_run(config: Path, tmp_p
 
 def test_a_killed_proxy_does_not_end_the_run(config: Path, tmp_path: Path) -> None:
     longer = make_experiment(
-        config.parent, "long", curriculum={"policy": "ucb1_dice"}, train__steps=4000, train__eval_every=0
+        config.parent, "long", curriculum={"policy": "ucb1_dice"}, train__steps=1_000_000, train__eval_every=0
     )
     proxy = Proxy(longer, tmp_path / "q")
     proxy.start()

@@ -7,14 +7,12 @@ import os
 import random
 import signal
 import subprocess
-import time
+import sys
 from pathlib import Path
 
 import pytest
 
-from andrea import Tokenizer
 from andrea.binary import path_of_binary
-from andrea.data.pack import pack_documents
 from tiny_run import cli, history, make_experiment, start, train, wait_for
 
 POLITE = {"OMP_WAIT_POLICY": "passive"}  # more threads than cores must not wait for each other by spinning
@@ -41,14 +39,6 @@ def binary() -> str:
     if not Path(path).exists():
         pytest.fail(f"microgpt_train is not there: {path}")
     return path
-
-
-def steps_logged(out: Path) -> int:
-    """Return how many losses the history holds now."""
-    try:
-        return len(json.loads((out / "tiny.loss.json").read_text()))
-    except (OSError, ValueError):
-        return 0
 
 
 def test_history_is_whole(unbroken: dict[str, bytes]) -> None:
@@ -129,9 +119,9 @@ def test_binary_and_python_take_turns(config: Path, unbroken: dict[str, bytes], 
 
 @pytest.mark.parametrize("asked", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_and_stops(config: Path, tmp_path: Path, asked: signal.Signals) -> None:
-    slow = make_experiment(config.parent, "slow", train__steps=4000)
+    slow = make_experiment(config.parent, "slow", train__steps=1_000_000)
     process = start(slow, tmp_path)
-    wait_for(lambda: (tmp_path / "step_000010.state.json").exists(), process)
+    wait_for(lambda: bool(list(tmp_path.glob("step_*.state.json"))), process)  # which, retention decides
     process.send_signal(asked)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 75, err
@@ -161,20 +151,36 @@ def test_sigterm_is_heard_while_evaluating(tmp_path: Path) -> None:
     slow = make_experiment(
         tmp_path, "endless", train__eval_every=5, train__eval_batches=100_000_000, samples__sample_every=0
     )
-    tokenizer = Tokenizer.load(str(tmp_path / "harris_segments.json"))
-    documents = (f" the of and to in {k} is that".encode() * 9 for k in range(60_000))  # seconds of work
-    pack_documents(documents, tokenizer, tmp_path / "alpha.eval.btok", context=64)
     assert_stopped_at_step_5(slow, tmp_path / "run")
+
+
+# The signal comes when the third token, or batch, after step 5 has been asked for: no clock is needed.
+STOPPED_AT_STEP_5 = """
+import os, signal, sys
+from andrea import SignalHandlers
+from andrea._core import Engine, run_training
+from andrea.train.run import load_tokenizer
+asked = []
+def poll():
+    if seen:
+        asked.append(1)
+        if len(asked) == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+    return False
+seen = []
+engine = Engine(sys.argv[1], "cpu", 1)
+with SignalHandlers():
+    code = run_training(engine, sys.argv[2], load_tokenizer(engine.experiment), poll=poll,
+                        on_progress=lambda p: seen.append(1) if p.step == 5 else None)
+sys.exit(code if len(asked) < 5 else 1)
+"""
 
 
 def assert_stopped_at_step_5(config: Path, out: Path) -> None:
     """Send SIGTERM during what comes after step 5; it saves there, and says that the rest is to be done."""
-    process = start(config, out)
-    wait_for(lambda: (out / "endless.loss.json").exists(), process)
-    time.sleep(0.7)  # by now it has long been at step 5
-    process.terminate()
-    _, err = process.communicate(timeout=20)
-    assert process.returncode == 75, err
+    arguments = [sys.executable, "-c", STOPPED_AT_STEP_5, str(config), str(out)]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert done.returncode == 75, done.stderr
     state = json.loads((out / "step_000005.state.json").read_text())
     assert (state["step"], state["edge_pending"]) == (5, True)
 
@@ -193,7 +199,7 @@ def test_a_second_signal_leaves_at_once(config: Path, tmp_path: Path) -> None:
 
 def test_sigusr1_saves_and_goes_on(config: Path, tmp_path: Path) -> None:
     free = make_experiment(
-        config.parent, "free", train__steps=3000, checkpoint__every=100_000, samples__sample_every=0
+        config.parent, "free", train__steps=1_000_000, checkpoint__every=100_000, samples__sample_every=0
     )
     process = start(free, tmp_path)
     wait_for(lambda: (tmp_path / "free.loss.json").exists(), process)
@@ -208,21 +214,35 @@ def test_sigusr1_saves_and_goes_on(config: Path, tmp_path: Path) -> None:
     assert len(json.loads((tmp_path / "free.loss.json").read_text())) == last
 
 
+KILLED = """
+import os, signal, sys, threading
+from andrea.train.display import QuietDisplay
+from andrea.train.run import RunOptions, train
+config, out, steps, pause, resume = sys.argv[1:]
+class Killed(QuietDisplay):
+    left = int(steps)
+    def progress(self, progress):
+        self.left -= 1
+        if self.left == 0:
+            kill = lambda: os.kill(os.getpid(), signal.SIGKILL)
+            threading.Timer(float(pause), kill).start() if float(pause) else kill()
+sys.exit(train(config, out, RunOptions(device="cpu", threads=1, resume=resume != "0"), Killed()))
+"""
+
+
 def test_kill_9_at_random_moments_loses_nothing(
     config: Path, unbroken: dict[str, bytes], tmp_path: Path
 ) -> None:
     draw = random.Random(11)
     kills = 0
     while kills < 20:
-        process = start(config, tmp_path, *(["--resume"] if kills else []))
-        wanted = steps_logged(tmp_path) + draw.randrange(1, 8)
-        while process.poll() is None and steps_logged(tmp_path) < wanted:
-            time.sleep(0.001)
-        time.sleep(draw.random() * 0.01)
-        process.kill()
-        process.communicate()
-        if process.returncode == 0:
+        # The first one for certain, the others at a moment after a step: in a step, a checkpoint, a sample.
+        steps, pause = draw.randrange(1, 16), draw.random() * 0.01 * (kills > 0)
+        arguments = [str(config), str(tmp_path), str(steps), str(pause), str(kills)]
+        done = subprocess.run([sys.executable, "-c", KILLED, *arguments], capture_output=True, check=False)
+        if done.returncode == 0:
             break  # it was faster
+        assert done.returncode == -signal.SIGKILL, done.stderr
         kills += 1
     assert train(config, tmp_path, "--resume").returncode == 0
     assert kills > 0
