@@ -1,17 +1,24 @@
 """What fits in the memory of a GPU: largest batches at context 1024, planned by rule, no GPU needed.
 
     python bench/fits.py [--cards 8,12,24] [--reserve 0.75] [--sizes 12M,120M,480M] [--precisions fp32,fp16]
+                         [--check]
 
 Memory of cards and the reserve are GiB. The reserve is what the CUDA context, the kernels, cuBLASLt and the
 desktop take beside the plan. Each cell: the largest batch with activations kept (in fp32 all but GELU) / with
 LayerNorm and GELU computed again / with whole layers computed again. Prints a Markdown table.
+--check, on a GPU: the first batch of each cell is allocated and trained for a step, and one more must be
+refused; the device memory that the driver counts stands beside the plan's.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import subprocess
+import sys
 
 from andrea._core import plan_report
+from andrea.binary import path_of_binary
 from andrea.train.sizes import SIZES
 
 
@@ -20,17 +27,47 @@ def experiment(size: str) -> str:
     return f"experiments/ANDREA-{size}-TRAIN.json"
 
 
+def largest(size: str, precision: str, budget: int, recompute: str) -> int:
+    """Return the largest batch of a plan within a budget in bytes; 0: not even 1."""
+    report = plan_report(
+        experiment(size), "cuda", None, budget, precision=precision, batch_size=1, recompute=recompute
+    )
+    return int(report.data["largest_batch_size"])
+
+
+def kept_level(precision: str) -> str:
+    """Return the level that keeps activations: in fp32 all but GELU, which costs no time there."""
+    return "gelu" if precision == "fp32" else "nothing"
+
+
 def cell(size: str, precision: str, budget: int) -> str:
     """Return the three largest batches of one size, precision and budget in bytes; "-": not even 1."""
+    batches = [largest(size, precision, budget, level) for level in (kept_level(precision), "cheap", "layer")]
+    return " / ".join(str(batch) if batch else "-" for batch in batches)
 
-    def largest(recompute: str) -> int:
-        report = plan_report(
-            experiment(size), "cuda", None, budget, precision=precision, batch_size=1, recompute=recompute
-        )
-        return int(report.data["largest_batch_size"])
 
-    kept = max(largest("nothing"), largest("gelu") if precision == "fp32" else 0)
-    return " / ".join(str(batch) if batch else "-" for batch in (kept, largest("cheap"), largest("layer")))
+def step(size: str, precision: str, budget: int, batch: int) -> subprocess.CompletedProcess[str]:
+    """Allocate a batch on the GPU and train one step of it."""
+    command = [path_of_binary(), "--bench", "--json", "--bench-only", "none", "--bench-steps", 1]
+    command += ["--config", experiment(size), "--device", "cuda", "--precision", precision]
+    command += ["--memory", budget, "--batch-size", batch, "--micro-batches", 1]
+    command += ["--recompute", kept_level(precision)]
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+
+
+def check(size: str, precision: str, card: float, budget: int) -> None:
+    """Print what the driver counts for the largest batch; exit if it does not run or one more is taken."""
+    batch = largest(size, precision, budget, kept_level(precision))
+    if batch == 0:
+        return
+    done, more = step(size, precision, budget, batch), step(size, precision, budget, batch + 1)
+    if done.returncode != 0:
+        sys.exit(f"{size} {precision} {card:g} GiB, batch {batch}: {done.stderr.strip()}")
+    if more.returncode != 78:
+        sys.exit(f"{size} {precision} {card:g} GiB: batch {batch + 1} was not refused")
+    memory = json.loads(done.stdout)["memory"]
+    plan, taken = (memory[key] / 2**20 for key in ("plan_bytes", "taken_bytes"))
+    print(f"| {size} | {precision} | {card:g} GiB | {batch} | {plan:.0f} | {taken:.0f} |", flush=True)
 
 
 def main() -> None:
@@ -42,6 +79,7 @@ def main() -> None:
     parser.add_argument("--reserve", type=float, default=0.75, help="GiB beside the plan")
     parser.add_argument("--sizes", default="12M,120M,480M")
     parser.add_argument("--precisions", default="fp32,fp16")
+    parser.add_argument("--check", action="store_true", help="allocate them on this GPU")
     given = parser.parse_args()
     cards = [float(card) for card in given.cards.split(",")]
     print("| size | precision | " + " | ".join(f"{card:g} GiB" for card in cards) + " |")
@@ -52,6 +90,13 @@ def main() -> None:
         for precision in given.precisions.split(","):
             cells = [cell(size, precision, int((card - given.reserve) * 2**30)) for card in cards]
             print(f"| {size} | {precision} | " + " | ".join(cells) + " |")
+    if given.check:
+        print("\n| size | precision | card | largest batch | plan, MiB | taken, MiB |")
+        print("|---|---|---|---|---|---|")
+        for size in given.sizes.split(","):
+            for precision in given.precisions.split(","):
+                for card in cards:
+                    check(size, precision, card, int((card - given.reserve) * 2**30))
 
 
 if __name__ == "__main__":

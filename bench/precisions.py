@@ -1,0 +1,171 @@
+"""One experiment trained in several precisions, same seed and same data order: loss curves side by side.
+
+    python bench/precisions.py EXPERIMENT.json --out DIR [--device cuda] [--precisions fp16,bf16,fp8,fp32]
+                               [--reference fp16] [--steps N] [--json FILE] [--figure FILE.svg] [--from FILE]
+
+Each precision is a run of `microgpt_train`, with policy uniform, in a folder of DIR which must not hold one
+yet. Prints a Markdown table: mean loss of the last 100 steps and its gap to the reference, mean distance of a
+step's loss from the reference's, held-out bits per byte, and values that FP8 saturated. --json keeps the
+losses, from which --from and --figure draw without training again (pip install matplotlib).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from andrea.binary import path_of_binary
+
+LAST = 100  # steps whose mean loss is compared
+SMOOTHED = 50  # steps in a point of the figure
+
+
+def trained(precision: str, given: argparse.Namespace) -> dict[str, Any]:
+    """Train in one precision and return its losses and what the run said of itself."""
+    out = given.out / precision
+    if out.exists():
+        sys.exit(f"{out} is there already: choose another --out")
+    command = [given.binary, "--config", given.experiment, "--out", out, "--device", given.device]
+    command += ["--precision", precision, "--policy", "uniform"] + (
+        ["--steps", given.steps] if given.steps else []
+    )
+    begun = time.perf_counter()
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{precision}: exit {done.returncode}\n{done.stderr.strip()}")
+    name = json.loads(given.experiment.read_text(encoding="utf-8"))["name"]
+    events = (out / f"{name}.events.jsonl").read_text(encoding="utf-8")
+    held_out = re.findall(r"held-out text: ([\d.]+) bits per byte", events)
+    saturated = re.findall(r"FP8: (\d+) values saturated", events)
+    return {
+        "seconds": round(time.perf_counter() - begun, 1),
+        "losses": json.loads((out / f"{name}.loss.json").read_text(encoding="utf-8")),
+        "bits_per_byte": float(held_out[-1]) if held_out else None,
+        "saturated": int(saturated[-1]) if saturated else None,
+    }
+
+
+def measured(given: argparse.Namespace) -> dict[str, Any]:
+    """Train in every precision."""
+    name = json.loads(given.experiment.read_text(encoding="utf-8"))["name"]
+    runs = {}
+    for precision in given.precisions.split(","):
+        runs[precision] = trained(precision, given)
+        print(f"{name} {precision}: {runs[precision]['seconds']} s", file=sys.stderr, flush=True)
+    return {"name": name, "reference": given.reference, "runs": runs}
+
+
+def by_step(run: dict[str, Any]) -> dict[int, float]:
+    """Return the losses of a run by step; a step that was skipped has none."""
+    return {step: loss for step, loss in run["losses"] if loss is not None}
+
+
+def print_table(result: dict[str, Any]) -> None:
+    """Print the comparison with the reference."""
+    reference = by_step(result["runs"][result["reference"]])
+    print(f"\n{result['name']}, {max(reference) + 1} steps\n")
+    print(
+        f"| precision | process, s | mean loss of the last {LAST} | gap to {result['reference']} | "
+        "mean distance of a step | held-out bits per byte | FP8 saturated |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    final = statistics.fmean(list(reference.values())[-LAST:])
+    for precision, run in result["runs"].items():
+        losses = by_step(run)
+        mean = statistics.fmean(list(losses.values())[-LAST:])
+        apart = statistics.fmean(abs(losses[step] - reference[step]) for step in losses if step in reference)
+        held_out = "-" if run["bits_per_byte"] is None else f"{run['bits_per_byte']:.4f}"
+        saturated = "" if run["saturated"] is None else run["saturated"]
+        print(
+            f"| {precision} | {run['seconds']} | {mean:.4f} | {100 * (mean / final - 1):+.2f} % | "
+            f"{apart:.4f} | {held_out} | {saturated} |"
+        )
+
+
+def draw(results: list[dict[str, Any]], path: Path) -> None:
+    """Draw the losses of every precision, and below their difference from the reference."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    size = (5.5 * len(results), 5)
+    figure, panels = plt.subplots(
+        2,
+        len(results),
+        figsize=size,
+        sharex="col",
+        squeeze=False,
+        height_ratios=[2, 1],
+        layout="constrained",
+    )
+    for column, result in enumerate(results):
+        above, below = panels[0][column], panels[1][column]
+        reference = by_step(result["runs"][result["reference"]])
+        for precision, run in result["runs"].items():
+            losses = by_step(run)
+            steps = sorted(set(losses) & set(reference))
+            parts = [steps[at : at + SMOOTHED] for at in range(0, len(steps), SMOOTHED)]
+            middle = [statistics.fmean(part) for part in parts]
+            above.plot(
+                middle, [statistics.fmean(losses[step] for step in part) for part in parts], label=precision
+            )
+            below.plot(
+                middle, [statistics.fmean(losses[step] - reference[step] for step in part) for part in parts]
+            )
+        above.set_title(result["name"])
+        above.set_ylabel("loss, nats")
+        above.legend()
+        below.set_ylabel(f"less {result['reference']}")
+        below.set_xlabel("step")
+        for axes in (above, below):
+            axes.grid(visible=True, alpha=0.25)
+    figure.savefig(path)
+    print(f"wrote {path}")
+
+
+def main() -> None:
+    """Train or read, and compare."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("experiment", type=Path, nargs="?")
+    parser.add_argument("--out", type=Path, help="folder of the runs")
+    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
+    parser.add_argument("--precisions", default="fp16,bf16,fp8,fp32", help="with commas")
+    parser.add_argument("--reference", default="fp16", help="the precision that the others are compared with")
+    parser.add_argument("--steps", type=int, help="end each run after this step")
+    parser.add_argument("--json", type=Path, help="keep losses and figures here")
+    parser.add_argument(
+        "--from", dest="read", type=Path, action="append", help="kept figures; may be repeated"
+    )
+    parser.add_argument("--figure", type=Path, help="draw here: .svg or .png")
+    parser.add_argument("--binary", default=str(path_of_binary()), help="microgpt_train")
+    given = parser.parse_args()
+    if (given.experiment is None) == (given.read is None):
+        parser.error("name an experiment to train, or kept figures with --from")
+    if given.read is not None:
+        results = [json.loads(path.read_text(encoding="utf-8")) for path in given.read]
+    else:
+        if given.out is None:
+            parser.error("--out: where the runs go")
+        if given.reference not in given.precisions.split(","):
+            parser.error(f"--reference {given.reference} is not among --precisions")
+        results = [measured(given)]
+        if given.json is not None:
+            given.json.write_text(json.dumps(results[0]) + "\n", encoding="utf-8")
+    for result in results:
+        print_table(result)
+    if given.figure is not None:
+        draw(results, given.figure)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""How the time of a training step grows with the batch, the micro-batches and the context.
+
+    python bench/scaling.py EXPERIMENT.json [--device cuda] [--precisions fp16] [--batches 1,2,4,8,16,32,64]
+                            [--micro-batches 1,2,4,8] [--contexts 256,512,1024,2048,4096]
+                            [--json FILE] [--figure FILE.svg] [--from FILE]
+
+Three series of `microgpt_train --bench`: the batch at the experiment's context with one micro-batch; the
+micro-batches with a batch of 8 each; the context with as many tokens a step as 8 sequences of the
+experiment's have. What the memory does not hold is listed, not measured. Prints Markdown tables; --json keeps
+the figures, from which --from and --figure draw without measuring again (pip install matplotlib).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from andrea.binary import path_of_binary
+
+SEQUENCES = 8  # of the series that do not vary it
+BAD_CONFIG = 78  # microgpt_train's exit code where the plan does not fit
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One measured point."""
+
+    series: str
+    precision: str
+    batch_size: int
+    micro_batches: int
+    context: int
+
+    @property
+    def varied(self) -> int:
+        """Return what the series varies."""
+        values = {
+            "batch": self.batch_size,
+            "micro-batches": self.micro_batches,
+            "context": self.context,
+        }
+        return values[self.series]
+
+
+def numbers(text: str) -> list[int]:
+    """Return the numbers of a list with commas."""
+    return [int(part) for part in text.split(",") if part]
+
+
+def settings(given: argparse.Namespace, context: int) -> list[Setting]:
+    """Return the points of all series, in order."""
+    points = []
+    for precision in given.precisions.split(","):
+        points += [Setting("batch", precision, batch, 1, context) for batch in numbers(given.batches)]
+        points += [
+            Setting("micro-batches", precision, SEQUENCES, micro, context)
+            for micro in numbers(given.micro_batches)
+        ]
+        for length in numbers(given.contexts):
+            if (SEQUENCES * context) % length == 0:
+                points.append(Setting("context", precision, SEQUENCES * context // length, 1, length))
+    return points
+
+
+def measure(point: Setting, experiment: dict[str, Any], given: argparse.Namespace, folder: Path) -> Any:
+    """Return the report of one benchmark; the reason if the plan does not fit."""
+    path = folder / f"context-{point.context}.json"
+    changed = {**experiment, "model": {**experiment["model"], "context": point.context}}
+    path.write_text(json.dumps(changed), encoding="utf-8")
+    command = [given.binary, "--bench", "--json", "--bench-only", "none", "--config", path]
+    command += ["--device", given.device, "--precision", point.precision, "--bench-steps", given.steps]
+    command += ["--batch-size", point.batch_size, "--micro-batches", point.micro_batches]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    if done.returncode == BAD_CONFIG:
+        return done.stderr.strip().splitlines()[-1]
+    if done.returncode != 0:
+        sys.exit(done.stderr.strip())
+    return json.loads(done.stdout)
+
+
+def measured(given: argparse.Namespace) -> dict[str, Any]:
+    """Measure all points."""
+    experiment = json.loads(given.experiment.read_text(encoding="utf-8"))
+    result: dict[str, Any] = {"name": experiment["name"], "device": None, "points": []}
+    with tempfile.TemporaryDirectory() as folder:
+        for point in settings(given, experiment["model"]["context"]):
+            report = measure(point, experiment, given, Path(folder))
+            entry: dict[str, Any] = {**vars(point), "varied": point.varied}
+            if isinstance(report, str):
+                entry["refused"] = report
+            else:
+                result["device"] = report["device"]["name"]
+                entry["ms"] = report["step"]["median_ms"]
+                entry["tokens"] = point.batch_size * point.micro_batches * point.context
+                entry["share_of_gemm_peak"] = report["share_of_gemm_peak"]
+                entry["recompute"] = report["recompute"]
+            result["points"].append(entry)
+            print(f"{point}: {entry.get('ms', entry.get('refused'))}", file=sys.stderr, flush=True)
+    return result
+
+
+def series_of(result: dict[str, Any]) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Return the points by series and precision."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for point in result["points"]:
+        found.setdefault((point["series"], point["precision"]), []).append(point)
+    return found
+
+
+def print_tables(result: dict[str, Any]) -> None:
+    """Print a Markdown table for each series and precision."""
+    for (series, precision), points in series_of(result).items():
+        print(f"\n{result['name']}, {precision}, {result['device']}: {series}\n")
+        print("| " + series + " | B x T x micro | ms a step | us a 1,000 tokens | tokens/s | recompute |")
+        print("|---|---|---|---|---|---|")
+        for point in points:
+            shape = f"{point['batch_size']} x {point['context']} x {point['micro_batches']}"
+            if "refused" in point:
+                print(f"| {point['varied']} | {shape} | {point['refused']} | | | |")
+                continue
+            rate = point["ms"] * 1e6 / point["tokens"]
+            print(
+                f"| {point['varied']} | {shape} | {point['ms']:.3f} | {rate:.1f} | "
+                f"{point['tokens'] / point['ms'] / 1e3:.2f}M | {point['recompute']} |"
+            )
+
+
+def draw(results: list[dict[str, Any]], path: Path) -> None:
+    """Draw the time of 1,000 tokens over what each series varies, one panel a series."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, 3, figsize=(11, 3.4), sharey=True, layout="constrained")
+    titles = {
+        "batch": "batch",
+        "micro-batches": "micro-batches of 8",
+        "context": "context, same tokens a step",
+    }
+    for axes, (series, title) in zip(panels, titles.items(), strict=True):
+        for result in results:
+            for (of, precision), points in series_of(result).items():
+                there = [point for point in points if "ms" in point]
+                if of != series or not there:
+                    continue
+                axes.plot(
+                    [point["varied"] for point in there],
+                    [point["ms"] * 1e6 / point["tokens"] for point in there],
+                    marker="o",
+                    markersize=3,
+                    label=f"{result['name'].removeprefix('ANDREA-')} {precision}",
+                )
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.set_xlabel(title)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.grid(visible=True, which="both", alpha=0.25)
+    panels[0].set_ylabel("us a 1,000 tokens")
+    panels[-1].legend(fontsize=8)
+    figure.savefig(path)
+    print(f"wrote {path}")
+
+
+def main() -> None:
+    """Measure or read, and show."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("experiment", type=Path, nargs="?")
+    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
+    parser.add_argument("--precisions", default="fp16", help="with commas")
+    parser.add_argument("--batches", default="1,2,4,8,16,32,64")
+    parser.add_argument("--micro-batches", default="1,2,4,8")
+    parser.add_argument("--contexts", default="256,512,1024,2048,4096")
+    parser.add_argument("--steps", type=int, default=20, help="timed steps of a point")
+    parser.add_argument("--json", type=Path, help="keep the figures here")
+    parser.add_argument(
+        "--from", dest="read", type=Path, action="append", help="kept figures; may be repeated"
+    )
+    parser.add_argument("--figure", type=Path, help="draw here: .svg or .png")
+    parser.add_argument("--binary", default=str(path_of_binary()), help="microgpt_train")
+    given = parser.parse_args()
+    if (given.experiment is None) == (given.read is None):
+        parser.error("name an experiment to measure, or kept figures with --from")
+    if given.read is not None:
+        results = [json.loads(path.read_text(encoding="utf-8")) for path in given.read]
+    else:
+        results = [measured(given)]
+        if given.json is not None:
+            given.json.write_text(json.dumps(results[0], indent=1) + "\n", encoding="utf-8")
+    for result in results:
+        print_tables(result)
+    if given.figure is not None:
+        draw(results, given.figure)
+
+
+if __name__ == "__main__":
+    main()
