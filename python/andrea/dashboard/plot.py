@@ -9,6 +9,7 @@ import numpy as np
 
 from andrea.dashboard.reading import RunReader
 from andrea.dashboard.static_page import load_runs
+from andrea.data.files import atomic_write, must_be_file_name
 from andrea.errors import ConfigError
 
 # Okabe and Ito's colours, told apart with any kind of colour vision.
@@ -21,8 +22,10 @@ def plot_runs(
 ) -> None:
     """Draw loss, gradient norm, learning rate and, of a single run, the losses of its sources into `out`.
 
-    Raises ConfigError for a kind of file that is none of KINDS, for no run, or if matplotlib is missing.
+    `out` is whole or as it was. Raises ConfigError for a kind of file that is none of KINDS, for an `out` that
+    is no regular file, for no run, or if matplotlib is missing; IoError if it cannot be written.
     """
+    must_be_file_name(out, "--out")
     if out.suffix.lower() not in KINDS:
         raise ConfigError(f"{out}: the name must end in {', '.join(KINDS)}")
     try:
@@ -59,8 +62,8 @@ def plot_runs(
         axes.set_xlabel("step", fontsize=8)
         if log_steps:
             axes.set_xscale("symlog", linthresh=1)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out)
+    with atomic_write(out) as file:
+        figure.savefig(file, format=out.suffix[1:].lower())
 
 
 def _draw_last(axes: object, runs: Sequence[RunReader]) -> None:
