@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -11,9 +12,25 @@ from typing import Any
 from andrea.curriculum.runs import Run, find_runs
 from andrea.dashboard.levels import entropy_of_sources
 from andrea.dashboard.reading import RunReader
+from andrea.errors import IoError
 
 POLL_SECONDS = 0.15
 SEARCH_SECONDS = 1.0
+
+
+def must_exist(places: Sequence[Path]) -> None:
+    """Raise IoError if one of the folders is not there, is none, or cannot be read."""
+    for place in places:
+        try:
+            os.scandir(place).close()
+        except FileNotFoundError:
+            raise IoError(
+                f"{place}: there is no such folder; check the path, or make it if a run is to appear in it"
+            ) from None
+        except NotADirectoryError:
+            raise IoError(f"{place} is no folder; give the directory that the run is in") from None
+        except OSError as wrong:
+            raise IoError(f"cannot read {place}: {wrong.strerror}") from wrong
 
 
 class Collection:

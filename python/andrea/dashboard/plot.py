@@ -22,8 +22,8 @@ def plot_runs(
 ) -> None:
     """Draw loss, gradient norm, learning rate and, of a single run, the losses of its sources into `out`.
 
-    `out` is whole or as it was. Raises ConfigError for a kind of file that is none of KINDS, for an `out` that
-    is no regular file, for no run, or if matplotlib is missing; IoError if it cannot be written.
+    `out` is whole or as it was. Raises ConfigError for a kind of file that is none of KINDS, for an `out`
+    that is no regular file, for no run, or if matplotlib is missing; IoError if it cannot be written.
     """
     must_be_file_name(out, "--out")
     if out.suffix.lower() not in KINDS:

@@ -118,8 +118,10 @@ class RunReader:
 
     @property
     def state(self) -> str:
-        """Return running, finished, stopped, gate, failed, dead, silent or unknown."""
+        """Return running, finished, stopped, gate, failed, dead, silent, unknown, or gone with its files."""
         with self.lock:
+            if self.losses.length == 0 and not any(self._files[kind].there for kind in ("loss", "events")):
+                return "gone"
             return state_of(self.run.directory, self.log.start, self.log.end, self.log.newest)
 
     @property

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from andrea.dashboard.collection import Collection
+from andrea.dashboard.collection import Collection, must_exist
 from andrea.dashboard.page_files import PAGE, PLOTLY, SCRIPTS, STYLE
 from andrea.dashboard.plotly_bundle import plotly_js
 from andrea.dashboard.reading import SERIES, RunReader
@@ -26,8 +26,8 @@ MAX_TEXTS = 500  # samples that are kept, evenly chosen
 def write_static_page(places: Sequence[Path], out: Path) -> int:
     """Write the page, which is whole or as it was; returns its bytes.
 
-    Raises ConfigError for a name that is none of a page, for no run, or if plotly is missing; IoError if it
-    cannot be written.
+    Raises ConfigError for a name that is none of a page, for no run, or if plotly is missing; IoError for a
+    folder that is not there, or if the page cannot be written.
     """
     must_be_file_name(out, "--static")
     if out.suffix.lower() not in (".html", ".htm"):  # a history named by mistake would be replaced
@@ -65,7 +65,8 @@ def write_static_page(places: Sequence[Path], out: Path) -> int:
 
 
 def load_runs(places: Sequence[Path]) -> list[RunReader]:
-    """Read all runs in `places`. Raises ConfigError if one holds none."""
+    """Read all runs in `places`. Raises IoError if one is not there, ConfigError if one holds no run."""
+    must_exist(places)
     for place in places:
         if not Collection([place]).has_runs():
             raise ConfigError(f"{place} holds no run; give a run directory, or a folder of them")

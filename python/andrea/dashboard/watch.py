@@ -12,9 +12,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from andrea.dashboard.collection import Collection
+from andrea.dashboard.collection import Collection, must_exist
 from andrea.dashboard.reading import RunReader
-from andrea.errors import ConfigError
+from andrea.errors import ConfigError, IoError
 from andrea.train.display import curve, duration, perplexity
 
 SECONDS = 0.5
@@ -29,34 +29,51 @@ COLOURS = {
 
 
 def watch_run(place: Path, once: bool = False) -> None:
-    """Show `place` until Ctrl-C or the end of its run. Raises ConfigError if there is not one run."""
-    runs = Collection([place])
-    runs.search()
-    if len(runs.runs) != 1:
-        what = (
-            "no run"
-            if not runs.runs
-            else "several runs: " + ", ".join(r.run.name for r in runs.runs.values())
-        )
-        raise ConfigError(f"{place} holds {what}; give the directory of one run")
-    reader = next(iter(runs.runs.values()))
-    while reader.loading:
-        reader.poll()
+    """Show `place` until Ctrl-C or the end of its run; on a terminal, wait for a run to appear.
+
+    Raises ConfigError if there is not one run, IoError if the folder is not there or goes away.
+    """
     console = Console(highlight=False, markup=False)
-    if once or not console.is_terminal:
-        console.print(view(reader))
-        return
+    stay = console.is_terminal and not once
     try:
+        reader = _the_run(place, console if stay else None)
+        while reader.loading:
+            reader.poll()
+        if not stay:
+            console.print(view(reader))
+            return
         with Live(view(reader), console=console, auto_refresh=False) as live:
             while True:
                 while reader.poll():
                     pass
+                if reader.state == "gone":  # what was there last stays on the screen
+                    raise IoError(f"{reader.run.directory}: the run's files were removed or moved meanwhile")
                 live.update(view(reader), refresh=True)
                 if reader.state in ENDED:
                     return
                 time.sleep(SECONDS)
     except KeyboardInterrupt:
         return
+
+
+def _the_run(place: Path, waits: Console | None) -> RunReader:
+    """Return the one run in `place`; where there is none, say so on `waits` and wait."""
+    runs = Collection([place])
+    told = False
+    while True:
+        must_exist([place])
+        runs.search()
+        if len(runs.runs) == 1:
+            return next(iter(runs.runs.values()))
+        if runs.runs:
+            names = ", ".join(_safe(reader.run.name) for reader in runs.runs.values())
+            raise ConfigError(f"{place} holds several runs: {names}; give the directory of one run")
+        if waits is None:
+            raise ConfigError(f"{place} holds no run; give the directory of one run")
+        if not told:
+            waits.print(f"no run in {_safe(str(place))} yet; waiting for one (Ctrl-C leaves)", soft_wrap=True)
+            told = True
+        time.sleep(SECONDS)
 
 
 def view(reader: RunReader) -> Group:

@@ -47,7 +47,7 @@
 
   // ---- runs at one glance
 
-  const WORDS = { running: "running", finished: "finished", stopped: "stopped, saved", gate: "stopped by the gate", failed: "failed", dead: "dead", silent: "silent", unknown: "" };
+  const WORDS = { running: "running", finished: "finished", stopped: "stopped, saved", gate: "stopped by the gate", failed: "failed", dead: "dead", silent: "silent", gone: "gone", unknown: "" };
 
   function figure(name, value, title) { return h("div", { title }, h("dt", {}, name), h("dd", {}, value)); }
 
@@ -58,6 +58,7 @@
       : levels.below_nothing !== null ? "learning frequencies since step " + whole(levels.below_nothing) : levels.nothing ? "still above ln V" : "";
     const words = run.loading ? "reading " + bytes(run.behind) : WORDS[run.state] ?? run.state;
     const why = run.state === "dead" ? "Its process is gone and did not say why. --resume goes on from the last checkpoint."
+      : run.state === "gone" ? "Its files were removed or moved."
       : run.state === "silent" ? "Nothing was written since " + clock(run.newest) + "." : ["failed", "gate"].includes(run.state) ? run.why : "";
     return h("article", { class: "run", "data-shown": on, "data-run": run.id },
       h("div", { class: "top" }, h("span", { class: "swatch", style: { background: hue(run.id) } }),
