@@ -9,6 +9,7 @@ import subprocess
 import time
 from functools import partial
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from rich.console import Console
@@ -16,9 +17,11 @@ from rich.console import Console
 from andrea.cli import run as andrea
 from andrea.dashboard import watch
 from andrea.dashboard.collection import Collection
+from andrea.dashboard.plot import labels
+from andrea.dashboard.reading import RunReader
 from andrea.dashboard.server import bind
 from andrea.errors import ConfigError
-from tiny_run import command
+from tiny_run import command, make_experiment, train
 
 
 def small_run(folder: Path, name: str = "x", losses: str = "[0, 5.0],\n[1, 4.0]") -> Path:
@@ -192,3 +195,177 @@ def test_a_dashboard_shows_a_run_without_files_as_gone(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "run")
     assert reader.poll()
     assert reader.summary()["state"] == "gone"
+
+
+# ---- what the files hold
+
+
+def event(kind: str, **more: object) -> str:
+    """Return a line of an event log."""
+    return json.dumps({"kind": kind, "step": 2, "time": 9.0, "message": kind, **more}) + "\n"
+
+
+def read(folder: Path, name: str = "x", **files: str) -> RunReader:
+    """Read a small run with these other files, named by their ends, as events_jsonl."""
+    small_run(folder, name)
+    for end, text in files.items():
+        (folder / f"{name}.{end.replace('_', '.')}").write_text(text)
+    (reader,) = Collection([folder]).load_all()
+    return reader
+
+
+@pytest.mark.parametrize("code", ["0", None, [], 1.5, True, -1])
+def test_an_end_without_an_exit_code_is_passed_over_and_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], code: object
+) -> None:
+    reader = read(tmp_path, events_jsonl=event("end", code=79) + event("start") + event("end", code=code))
+    assert reader.state != "gate"
+    assert reader.log.end is None
+    assert reader.summary()["damaged"] == 1
+    assert call("watch", tmp_path) == 0
+    assert "1 lines cut or damaged" in capsys.readouterr().out
+
+
+def test_a_run_that_was_asked_for_fewer_steps_is_stopped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = make_experiment(tmp_path)
+    assert train(config, tmp_path / "run", "--steps", 20).returncode == 0
+    (reader,) = Collection([tmp_path / "run"]).load_all()
+    assert reader.state == "stopped"
+    assert reader.log.events[-1]["message"] == "stopped and saved, as asked"
+    assert call("watch", tmp_path / "run") == 0
+    assert "stopped at step 20 of 60" in capsys.readouterr().out
+    assert train(config, tmp_path / "run", "--resume").returncode == 0
+    (reader,) = Collection([tmp_path / "run"]).load_all()
+    assert reader.state == "finished"
+    assert reader.damaged == 0
+    assert reader.log.events[-1]["message"] == "finished"
+
+
+HUGE = "1" + "0" * 400
+STRANGE = [
+    f'{{"kind":"start","step":{HUGE},"time":1,"message":""}}',
+    f'{{"kind":"eval","step":1,"time":{HUGE},"message":""}}',
+    '{"kind":"eval","step":1,"time":1e300,"message":""}',
+    '{"kind":"eval","step":-1,"time":1,"message":""}',
+    '{"kind":"eval","step":1,"time":true,"message":""}',
+    "[" * 100_000,
+    "{" + '"a":{' * 100_000,
+    "[1e300,1,1,1,1,1]",
+    f"[{HUGE},1,1,1,1,1]",
+    "[1,1,1,1,1,1e300]",
+    "[1,2,3",
+    '{"kind":"eval","step":1,"time":1,"message":"\\ud800"}',
+    '"text"',
+    "NaN",
+]
+ROWS = [
+    f'{{"step":{HUGE},"source":"a","documents":1,"loss":1}}',
+    '{"step":-5,"source":"a","documents":1,"loss":1}',
+    f'{{"step":1,"source":"a","documents":{HUGE},"loss":1}}',
+    '{"step":1,"phase":{"arms":{"name":["a"],"weight":"x"}}}',
+    f'{{"step":1,"phase":{{"arms":{{"name":["a"],"weight":[{HUGE}]}}}}}}',
+    '{"step":1,"phase":{"weights":{"a":1},"steps":"x"}}',
+    "{",
+]
+SAMPLES = [f'{{"step":{HUGE},"text":"a"}}', '{"step":-1,"text":"a"}', '{"text":"a"}', '{"step":1,"text":"a']
+CONFIGS = [
+    {"train": {"steps": "many", "smma": int(HUGE), "lr": {"warmup_steps": []}}, "model": {"vocab_size": "x"}},
+    {"train": {"steps": int(HUGE), "smma": "x", "lr": 5}, "model": 7},
+    {"train": [1], "curriculum": None},
+]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("config", CONFIGS)
+def test_damaged_and_hostile_lines_stop_nobody(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], config: dict[str, object]
+) -> None:
+    pytest.importorskip("matplotlib")
+    head = event("start", config=config, rows=int(HUGE), context="x", end=[], n_params={}, host=4, pid=[])
+    good_row = '{"step":1,"source":"a","documents":1,"loss":1e39}\n{"step":0,"source":"b","loss":2}\n'
+    arms = {"name": ["a", 5], "weight": [1, 1], "floor": [int("1" + "0" * 310), 1], "coverage": ["x"]}
+    reader = read(
+        tmp_path / "run",
+        events_jsonl=head + "\n".join(STRANGE) + "\n",
+        rows_jsonl="\n".join([good_row, json.dumps({"step": 2, "phase": {"arms": arms}}), *ROWS, ""]),
+        samples_json="[\n" + ",\n".join(SAMPLES) + f',\n{{"step":1,"ids":5,"loss":{HUGE}}}\n]',
+    )
+    assert reader.log.damaged == len(STRANGE)
+    assert reader.rows.damaged == len(ROWS)
+    assert reader.samples.damaged == len(SAMPLES)
+    assert call("watch", tmp_path / "run") == 0
+    assert call("plot", tmp_path / "run", "--out", tmp_path / "x.svg") == 0
+    assert call("dashboard", tmp_path / "run", "--static", tmp_path / "x.html") == 0
+    assert "arning" not in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("error")
+def test_losses_beyond_all_bounds_are_no_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    losses = [
+        "[0, 3e38]",
+        "[1, 1e39]",
+        "[2, -1e300]",
+        "[1e300, 1]",
+        f"[{HUGE}, 1]",
+        "[3, Infinity]",
+        "rubbish",
+    ]
+    run = small_run(tmp_path / "run", losses=",\n".join(losses))
+    (reader,) = Collection([run]).load_all()
+    assert reader.summary()["step"] == 3
+    assert reader.damaged == 4
+    assert call("watch", run) == 0
+    assert "loss 3e+38   smma 3e+38" in capsys.readouterr().out
+    assert call("plot", run, "--out", tmp_path / "x.png") == 0
+    assert call("plot", run, "--out", tmp_path / "x.png", "--log-steps") == 0
+
+
+def test_what_is_no_file_in_a_run_holds_nobody(tmp_path: Path) -> None:
+    small_run(tmp_path / "run")
+    for name in (
+        "x.events.jsonl",
+        "x.samples.json",
+        "x.rows.jsonl",
+        ".andrea.lock",
+        "step_000001.state.json",
+    ):
+        os.mkfifo(tmp_path / "run" / name)
+    (tmp_path / "run" / "x.samples.until_000003.json").mkdir()
+    with subprocess.Popen(command("watch", tmp_path / "run"), stdout=subprocess.PIPE) as process:
+        try:
+            assert b"step 2" in process.communicate(timeout=60)[0]
+        finally:
+            process.kill()
+
+
+def test_a_file_that_shrinks_under_its_reader_is_read_anew(tmp_path: Path) -> None:
+    reader = read(tmp_path, events_jsonl="rubbish\n" + event("end", code=0))
+    assert (reader.state, reader.damaged) == ("finished", 1)
+    (tmp_path / "x.events.jsonl").write_text(event("end", code=79))
+    small_run(tmp_path, losses="[0, 6.0]")
+    assert reader.poll()
+    summary = reader.summary()
+    assert (summary["state"], summary["step"], summary["loss"], summary["damaged"]) == ("gate", 1, 6.0, 0)
+
+
+@pytest.mark.filterwarnings("error")
+def test_names_in_any_script_and_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    for name in ("ロス$x_1$", os.fsdecode(b"caf\xe9"), "_\x1b[31m", "<b>"):
+        small_run(tmp_path / "run", name)
+    assert call("plot", tmp_path / "run", "--out", tmp_path / "x.svg") == 0
+    ElementTree.parse(tmp_path / "x.svg")
+    assert call("dashboard", tmp_path / "run", "--static", tmp_path / "x.html") == 0
+    assert call("watch", tmp_path / "run") == 78
+    said = capsys.readouterr()
+    assert "several runs" in said.err
+    assert "\x1b[31mx" not in said.err
+
+
+def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    places = [small_run(tmp_path / place) for place in ("a/run", "b/run", "c")]
+    found = labels(Collection([*places, small_run(tmp_path / "d", "y")]).load_all())
+    assert found == [f"x ({tmp_path}/a/run)", f"x ({tmp_path}/b/run)", "x (c)", "y"]

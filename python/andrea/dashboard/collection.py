@@ -11,7 +11,7 @@ from typing import Any
 
 from andrea.curriculum.runs import Run, find_runs
 from andrea.dashboard.levels import entropy_of_sources
-from andrea.dashboard.reading import RunReader
+from andrea.dashboard.reading import RunReader, id_of
 from andrea.errors import IoError
 
 POLL_SECONDS = 0.15
@@ -59,9 +59,9 @@ class Collection:
         """Look for runs that are new."""
         for place in self.places:
             for run in find_runs(place) + _without_losses(place):
-                reader = RunReader(run)
-                if reader.id not in self.runs:
-                    self.runs = {**self.runs, reader.id: reader}  # readers of the old one go on undisturbed
+                if (name := id_of(run)) not in self.runs:
+                    # Whoever goes through the old one is not disturbed.
+                    self.runs = {**self.runs, name: RunReader(run)}
 
     def has_runs(self) -> bool:
         """Return whether any run is there now."""

@@ -67,7 +67,10 @@ def entropy_of_sources(config: dict[str, Any]) -> float | None:
     from andrea.errors import Error
 
     try:
-        sources = [Btok(Path(source["train"]), verify=False) for source in config["data"]["sources"]]
+        paths = [Path(source["train"]) for source in config["data"]["sources"]]
+        if not all(path.is_file() for path in paths):  # a pipe would hold this reader
+            return None
+        sources = [Btok(path, verify=False) for path in paths]
         vocab = int(config["model"]["vocab_size"])
         total = sum(source.header.n_tokens for source in sources)
         counts = np.zeros(vocab)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -38,10 +39,10 @@ def plot_runs(
     grid = figure.add_gridspec(2, 3, height_ratios=(3, 2))
     loss = figure.add_subplot(grid[0, :])
     norm, rate, last = (figure.add_subplot(grid[1, k]) for k in range(3))
-    for k, run in enumerate(runs):
-        colour, name = COLOURS[k % len(COLOURS)], _plain(run.run.name)
+    for k, (run, name) in enumerate(zip(runs, labels(runs), strict=True)):
+        colour = COLOURS[k % len(COLOURS)]
         loss.plot(*_curve(run, "loss", pixels), color=colour, alpha=0.25, linewidth=0.6)
-        loss.plot(*_curve(run, "smma", pixels, smooth), color=colour, linewidth=1.6, label=name)
+        loss.plot(*_curve(run, "smma", pixels, smooth), color=colour, linewidth=1.6, label=_plain(name))
         norm.plot(*_curve(run, "grad_norm", pixels // 3), color=colour, linewidth=0.7)
         rate.plot(*_curve(run, "lr", pixels // 3), color=colour, linewidth=1.0)
     nothing = {run.summary()["levels"]["nothing"] for run in runs} - {None}
@@ -62,7 +63,8 @@ def plot_runs(
         axes.set_xlabel("step", fontsize=8)
         if log_steps:
             axes.set_xscale("symlog", linthresh=1)
-    with atomic_write(out) as file:
+    with atomic_write(out) as file, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # a box stands for what the font lacks
         figure.savefig(file, format=out.suffix[1:].lower())
 
 
@@ -91,6 +93,18 @@ def _curve(
     return curve["x"], [np.nan if y is None else y for y in curve["y"]]
 
 
+def labels(runs: Sequence[RunReader]) -> list[str]:
+    """Return the runs' names; with the folder where they are equal, with its path where that is equal too."""
+    names = [run.name for run in runs]
+    for longer in (
+        [f"{run.name} ({run.run.directory.absolute().name})" for run in runs],
+        [f"{run.name} ({run.run.directory.absolute()})" for run in runs],
+    ):
+        names = [more if names.count(name) > 1 else name for name, more in zip(names, longer, strict=True)]
+    return names
+
+
 def _plain(name: str) -> str:
     """matplotlib reads $...$ as mathematics, and hides names that begin with an underscore."""
-    return name.replace("$", r"\$").lstrip("_") or "run"
+    shown = "".join(c if c.isprintable() else "\ufffd" for c in name)
+    return shown.replace("$", r"\$").lstrip("_") or "run"

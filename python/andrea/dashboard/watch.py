@@ -97,9 +97,8 @@ def view(reader: RunReader) -> Group:
     head.add_row(*cells)
     parts: list[Any] = [head]
     if now["smma"] is not None:
-        text = (
-            f"loss {_figure(now['loss'])}   smma {now['smma']:.4f}   perplexity {perplexity(now['smma']):.4g}"
-        )
+        text = f"loss {_figure(now['loss'])}   smma {_figure(now['smma'])}"
+        text += f"   perplexity {perplexity(now['smma']):.4g}"
         if now["levels"]["nothing"]:
             text += f"   (ln V = {now['levels']['nothing']:.3f})"
         for name, key in (("lr", "lr"), ("norm", "grad_norm"), ("bits/byte", "bits_per_byte")):
@@ -108,8 +107,13 @@ def view(reader: RunReader) -> Group:
         parts += [Text(text), Text(curve(reader.smoothed().tolist()), style="cyan")]
     if now["skipped"]:
         parts.append(Text(f"{now['skipped']} steps skipped", style="yellow"))
+    if now["damaged"]:
+        parts.append(Text(f"{now['damaged']:,} lines cut or damaged and left out", style="yellow"))
     if now["state"] == "failed":
-        parts.append(Text(_safe(now["why"]), style="red"))
+        parts.append(Text(_one_line(now["why"]), style="red"))
+    if now["state"] == "stopped" and now["steps"]:
+        text = f"stopped at step {now['step']:,} of {now['steps']:,}, saved; go on with --resume"
+        parts.append(Text(text, style="yellow"))
     if reader.rows.table():
         parts += [Text(""), _sources(reader)]
     if len(reader.samples):
@@ -123,7 +127,7 @@ def view(reader: RunReader) -> Group:
     parts += [
         Text(
             time.strftime("%H:%M:%S", time.localtime(e["time"]))
-            + f"  step {e['step']:,}  {_safe(e['message'])}"
+            + f"  step {e['step']:,}  {_one_line(e['message'])}"
         )
         for e in shown
     ]
@@ -152,7 +156,11 @@ def _sources(reader: RunReader) -> Table:
 
 
 def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
+    return "-" if value is None else f"{value:.4f}" if abs(value) < 1e6 else f"{value:.4g}"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(_safe(text[:400]).split())
 
 
 def _safe(text: str) -> str:

@@ -39,8 +39,10 @@
   const shown = () => state.order.filter((id) => !state.hidden.has(id) && state.runs.has(id));
   const hue = (id) => Charts.colour(state.order.indexOf(id));
   const label = (run) => {
-    const twins = state.order.filter((id) => state.runs.get(id).name === run.name).length > 1;
-    return twins ? run.name + " · " + run.directory.split("/").pop() : run.name;
+    const folder = (one) => one.directory.split("/").pop();
+    const twins = state.order.map((id) => state.runs.get(id)).filter((one) => one !== run && one.name === run.name);
+    if (!twins.length) return run.name;
+    return run.name + " · " + (twins.some((one) => folder(one) === folder(run)) ? run.directory : folder(run));
   };
   const remember = (key, value) => { try { localStorage.setItem("andrea-" + key, value); } catch { /* a file may not */ } };
   const recall = (key) => { try { return localStorage.getItem("andrea-" + key); } catch { return null; } };
@@ -74,6 +76,8 @@
         figure("bits/byte", number(run.bits_per_byte, 3), "held-out text, mean over sources"),
         figure("tokens/s", whole(run.tokens_per_second)), figure(run.state === "running" ? "left" : "LR", run.state === "running" ? duration(run.seconds_left) : brief(run.lr)),
         figure("grad norm", brief(run.grad_norm)), figure("skipped", whole(run.skipped))),
+      run.state === "stopped" && run.steps ? h("p", { class: "why" }, `Stopped at step ${whole(run.step)} of ${whole(run.steps)}; --resume goes on.`) : null,
+      run.damaged ? h("p", { class: "why" }, `${whole(run.damaged)} lines of its files are cut or damaged and were left out.`) : null,
       why ? h("p", { class: "why bad" }, why) : null);
   }
 
