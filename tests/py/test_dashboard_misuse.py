@@ -319,8 +319,10 @@ def test_losses_beyond_all_bounds_are_no_warning(tmp_path: Path, capsys: pytest.
     assert reader.damaged == 4
     assert call("watch", run) == 0
     assert "loss 3e+38   smma 3e+38" in capsys.readouterr().out
-    assert call("plot", run, "--out", tmp_path / "x.png") == 0
-    assert call("plot", run, "--out", tmp_path / "x.png", "--log-steps") == 0
+    for norms in ("[0,1,1,1,1,1]\n[1,1,1e308,-1e308,1,2]\n", "[0,1,0,1,1,1]\n[1,1,0,1,1,2]\n"):
+        (run / "x.events.jsonl").write_text(norms)
+        assert call("plot", run, "--out", tmp_path / "x.png") == 0
+        assert call("plot", run, "--out", tmp_path / "x.png", "--log-steps") == 0
 
 
 def test_what_is_no_file_in_a_run_holds_nobody(tmp_path: Path) -> None:

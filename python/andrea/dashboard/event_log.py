@@ -52,6 +52,8 @@ class EventLog:
         self.damaged += len(lines) - len(rows)
         lines.clear()
         if rows.size:
+            values = rows[:, 1:5]  # of the engine, in 32 bits
+            values[np.abs(values) > np.finfo(np.float32).max] = np.inf
             self.steps.append(**{name: rows[:, k] for k, name in enumerate(NAMES)})
             self.newest = float(rows[-1, 5])
 

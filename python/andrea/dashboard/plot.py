@@ -53,7 +53,7 @@ def plot_runs(
     loss.set_ylabel("loss, nats a token")
     loss.legend(frameon=False)
     norm.set_title("gradient norm", fontsize=9)
-    if any(run.log.in_force["grad_norm"].size for run in runs):
+    if any((run.log.in_force["grad_norm"] > 0).any() for run in runs):
         norm.set_yscale("log")
     rate.set_title("learning rate", fontsize=9)
     _draw_last(last, runs)
