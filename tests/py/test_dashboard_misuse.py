@@ -17,6 +17,7 @@ from rich.console import Console
 from andrea.cli import run as andrea
 from andrea.dashboard import watch
 from andrea.dashboard.collection import Collection
+from andrea.dashboard.levels import entropy_of_sources
 from andrea.dashboard.plot import labels
 from andrea.dashboard.reading import RunReader
 from andrea.dashboard.server import bind
@@ -325,6 +326,18 @@ def test_losses_beyond_all_bounds_are_no_warning(tmp_path: Path, capsys: pytest.
         assert call("plot", run, "--out", tmp_path / "x.png", "--log-steps") == 0
 
 
+def test_a_vocabulary_beyond_all_bounds_takes_no_memory(tmp_path: Path) -> None:
+    config = json.loads(make_experiment(tmp_path).read_text())
+    config["data"]["sources"][0]["train"] = str(tmp_path / "alpha.btok")
+    config["data"]["sources"] = config["data"]["sources"][:1]
+    assert entropy_of_sources(config)
+    config["model"]["vocab_size"] = 2**53
+    assert entropy_of_sources(config) is None
+    os.mkfifo(tmp_path / "pipe")
+    config["data"]["sources"][0]["train"] = str(tmp_path / "pipe")
+    assert entropy_of_sources(config) is None
+
+
 def test_what_is_no_file_in_a_run_holds_nobody(tmp_path: Path) -> None:
     small_run(tmp_path / "run")
     for name in (
@@ -370,4 +383,4 @@ def test_names_in_any_script_and_bytes(tmp_path: Path, capsys: pytest.CaptureFix
 def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
     places = [small_run(tmp_path / place) for place in ("a/run", "b/run", "c")]
     found = labels(Collection([*places, small_run(tmp_path / "d", "y")]).load_all())
-    assert found == [f"x ({tmp_path}/a/run)", f"x ({tmp_path}/b/run)", "x (c)", "y"]
+    assert found == ["x (a/run)", "x (b/run)", "x (c)", "y"]

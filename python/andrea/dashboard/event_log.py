@@ -111,10 +111,8 @@ class EventLog:
     def tokens_per_step(self) -> float:
         """Return rows x context; NaN if no attempt has told."""
         start = self.start or {}
-        try:
-            return float(start["rows"]) * float(start["context"])
-        except (KeyError, TypeError, ValueError, OverflowError):
-            return float("nan")
+        rows, context = whole(start.get("rows")), whole(start.get("context"))
+        return float("nan") if rows is None or context is None else float(rows * context)
 
     def attempt_edges(self, step: Floats) -> npt.NDArray[np.int64]:
         """Return the indices in `step` (rising) at which another attempt goes on."""

@@ -94,14 +94,16 @@ def _curve(
 
 
 def labels(runs: Sequence[RunReader]) -> list[str]:
-    """Return the runs' names; with the folder where they are equal, with its path where that is equal too."""
+    """Return the runs' names; of equal ones also the end of their path, as much as tells them apart."""
     names = [run.name for run in runs]
-    for longer in (
-        [f"{run.name} ({run.run.directory.absolute().name})" for run in runs],
-        [f"{run.name} ({run.run.directory.absolute()})" for run in runs],
-    ):
-        names = [more if names.count(name) > 1 else name for name, more in zip(names, longer, strict=True)]
-    return names
+    paths = [run.run.directory.absolute().parts for run in runs]
+    shown = list(names)
+    for end in range(1, max(map(len, paths), default=0) + 1):
+        shown = [
+            f"{name} ({'/'.join(path[-end:])})" if shown.count(label) > 1 else label
+            for name, path, label in zip(names, paths, shown, strict=True)
+        ]
+    return shown
 
 
 def _plain(name: str) -> str:

@@ -39,10 +39,13 @@
   const shown = () => state.order.filter((id) => !state.hidden.has(id) && state.runs.has(id));
   const hue = (id) => Charts.colour(state.order.indexOf(id));
   const label = (run) => {
-    const folder = (one) => one.directory.split("/").pop();
+    // Of runs of one name, as much of the end of the path as tells them apart.
+    const path = (one) => one.directory.split("/"), end = (one, count) => path(one).slice(-count).join("/");
     const twins = state.order.map((id) => state.runs.get(id)).filter((one) => one !== run && one.name === run.name);
     if (!twins.length) return run.name;
-    return run.name + " · " + (twins.some((one) => folder(one) === folder(run)) ? run.directory : folder(run));
+    let count = 1;
+    while (count < path(run).length && twins.some((one) => end(one, count) === end(run, count))) count++;
+    return run.name + " · " + end(run, count);
   };
   const remember = (key, value) => { try { localStorage.setItem("andrea-" + key, value); } catch { /* a file may not */ } };
   const recall = (key) => { try { return localStorage.getItem("andrea-" + key); } catch { return null; } };
