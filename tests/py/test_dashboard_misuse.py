@@ -93,7 +93,7 @@ def test_a_page_is_not_written_over_a_history(tmp_path: Path) -> None:
 # ---- addresses
 
 
-@pytest.mark.parametrize("host", ["", " "])
+@pytest.mark.parametrize("host", ["", " ", "[]"])
 def test_an_empty_host_is_not_every_address(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], host: str
 ) -> None:
@@ -114,7 +114,10 @@ def test_a_host_that_is_not_here_is_not_tried_on_fifty_ports(
     assert "ports" not in said
 
 
-@pytest.mark.parametrize(("host", "shown", "warns"), [("0", "0.0.0.0", True), ("127.1", "127.0.0.1", False)])
+@pytest.mark.parametrize(
+    ("host", "shown", "warns"),
+    [("0", "0.0.0.0", True), ("127.1", "127.0.0.1", False), ("[127.0.0.1]", "127.0.0.1", False)],
+)
 def test_who_can_read_along_is_told(tmp_path: Path, host: str, shown: str, warns: bool) -> None:
     pytest.importorskip("uvicorn")
     process = subprocess.Popen(
@@ -380,7 +383,12 @@ def test_names_in_any_script_and_bytes(tmp_path: Path, capsys: pytest.CaptureFix
     assert "\x1b[31mx" not in said.err
 
 
-def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
+def test_runs_of_one_name_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     places = [small_run(tmp_path / place) for place in ("a/run", "b/run", "c")]
     found = labels(Collection([*places, small_run(tmp_path / "d", "y")]).load_all())
+    assert call("watch", tmp_path / "a", "--once") == 0
+    assert call("watch", tmp_path) == 78
+    assert (
+        f"2 runs; give one of the runs in it: {tmp_path / 'c'}, {tmp_path / 'd'}" in capsys.readouterr().err
+    )
     assert found == ["x (a/run)", "x (b/run)", "x (c)", "y"]

@@ -13,7 +13,7 @@ Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run director
 
 def _host(text: str) -> str:
     """An empty host would be every address of this machine."""
-    if not text.strip():
+    if not text.strip(" []"):
         raise typer.BadParameter("is empty; 127.0.0.1 is this machine only")
     return text
 

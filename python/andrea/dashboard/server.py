@@ -26,11 +26,13 @@ def bind(host: str, port: int, tries: int = PORTS_TRIED) -> socket.socket:
 
     Raises IoError, and ConfigError for an empty host, which would be every address of this machine.
     """
-    if not host.strip():
+    host = host.strip().removeprefix("[").removesuffix("]")
+    if not host:
         raise ConfigError("no host to listen on was given; 127.0.0.1 is this machine only")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     last: OSError | None = None
-    for candidate in [0] if port == 0 else range(port, min(port + tries, 65536)):
+    candidates = range(1) if port == 0 else range(port, min(port + tries, 65536))
+    for candidate in candidates:
         server = socket.socket(family, socket.SOCK_STREAM)
         try:
             server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -49,9 +51,8 @@ def bind(host: str, port: int, tries: int = PORTS_TRIED) -> socket.socket:
             raise ConfigError(f"{host!r} is no address; give --host one of this machine") from wrong
         return server
     reason = last.strerror if last else "no port"
-    raise IoError(
-        f"cannot listen on {host}:{port} or the {tries - 1} ports after it: {reason}; choose --port"
-    )
+    more = f" or the {len(candidates) - 1} ports after it" if len(candidates) > 1 else ""
+    raise IoError(f"cannot listen on {host}, port {port}{more}: {reason}; choose --port")
 
 
 def serve(

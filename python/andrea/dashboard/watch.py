@@ -12,6 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from andrea.curriculum.runs import way_to_a_run
 from andrea.dashboard.collection import Collection, must_exist
 from andrea.dashboard.reading import RunReader
 from andrea.errors import ConfigError, IoError
@@ -66,8 +67,11 @@ def _the_run(place: Path, waits: Console | None) -> RunReader:
         if len(runs.runs) == 1:
             return next(iter(runs.runs.values()))
         if runs.runs:
-            names = ", ".join(_safe(reader.run.name) for reader in runs.runs.values())
-            raise ConfigError(f"{place} holds several runs: {names}; give the directory of one run")
+            found = [reader.run for reader in runs.runs.values()]
+            if len({run.directory for run in found}) > 1:
+                raise ConfigError(f"{place} holds {len(found)} runs; {way_to_a_run(place)}")
+            names = ", ".join(_safe(run.name) for run in found)
+            raise ConfigError(f"{place} holds several runs ({names}); one is expected")
         if waits is None:
             raise ConfigError(f"{place} holds no run; give the directory of one run")
         if not told:
