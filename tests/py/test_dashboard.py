@@ -361,6 +361,7 @@ def test_a_static_page_holds_everything_and_nothing_of_a_run_is_markup(trained: 
     assert "<script>alert(1)" not in page
     assert "script-src 'sha256-" in page
     assert 'src="' not in page.split("<style>")[0]
+    (tmp_path / "nothing").mkdir()
     assert cli("dashboard", tmp_path / "nothing", "--static", out).returncode == 78
 
 

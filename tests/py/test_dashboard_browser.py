@@ -369,3 +369,38 @@ def test_the_entry_page_draws_a_loss_file_and_finds_a_dashboard(browser: Any, tm
     finally:
         page.close()
         server.stop()
+
+
+def test_stopped_damaged_and_removed_runs_say_so(browser: Any, tmp_path: Path) -> None:
+    odd = {"train": {"steps": 2000, "smma": "x", "lr": {"warmup_steps": []}}, "model": {"vocab_size": "x"}}
+    head = {"kind": "start", "time": 1.0, "message": "", "config": odd, "host": {"a": 1}, "device": [1]}
+    end = {"kind": "end", "time": 2.0, "message": "stopped", "code": 0}
+    for place in ("a/run", "b/run"):
+        write_run(tmp_path / place, "twin", 30)
+        (tmp_path / place / "twin.events.jsonl").write_text(
+            json.dumps({**head, "step": 0})
+            + '\nrubbish\n{"kind":"end"}\n'
+            + json.dumps({**end, "step": 30})
+            + "\n"
+        )
+        (tmp_path / place / "twin.rows.jsonl").write_text(
+            '{"step":1,"eval":{"alpha":5,"beta":{"loss":"x"}},"mean_bits_per_byte":1e308}\n'
+            '{"step":1,"source":"alpha","loss":1e39}\n'
+        )
+    server = Served(tmp_path / "a", tmp_path / "b")
+    page, wrong = open_page(browser, server.url)
+    try:
+        wait(page, "document.querySelectorAll('.run').length === 2")
+        wait(page, "[...document.querySelectorAll('.run')].every((x) => x.innerText.includes('30 of 2,000'))")
+        wait(page, "document.querySelector('.run').innerText.includes('2 lines of its files are cut')")
+        assert page.locator(".pill").all_inner_texts() == ["stopped, saved"] * 2
+        options = page.locator("select.run-select").first.locator("option").all_inner_texts()
+        assert options == ["twin · a/run", "twin · b/run"]
+        wait(page, "document.getElementById('chart-loss').dataset.points > 100")
+        shutil.rmtree(tmp_path / "b")
+        wait(page, "document.querySelectorAll('.pill')[1].innerText === 'gone'")
+        assert "removed or moved" in page.locator(".run").nth(1).inner_text()
+        assert wrong == []
+    finally:
+        server.stop()
+        page.close()

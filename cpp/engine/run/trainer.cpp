@@ -166,7 +166,8 @@ ExitCode Trainer::Impl::run() {
   };
   try {
     const ExitCode code = train();
-    last_line(code, code == ExitCode::kFinished       ? "finished"
+    const bool all = engine_.steps_done() >= experiment_.train.steps;
+    last_line(code, code == ExitCode::kFinished       ? (all ? "finished" : "stopped and saved, as asked")
                     : code == ExitCode::kStoppedEarly ? "stopped and saved"
                                                       : "stopped by the coherence gate");
     return code;

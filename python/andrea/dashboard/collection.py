@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -10,10 +11,26 @@ from typing import Any
 
 from andrea.curriculum.runs import Run, find_runs
 from andrea.dashboard.levels import entropy_of_sources
-from andrea.dashboard.reading import RunReader
+from andrea.dashboard.reading import RunReader, id_of
+from andrea.errors import IoError
 
 POLL_SECONDS = 0.15
 SEARCH_SECONDS = 1.0
+
+
+def must_exist(places: Sequence[Path]) -> None:
+    """Raise IoError if one of the folders is not there, is none, or cannot be read."""
+    for place in places:
+        try:
+            os.scandir(place).close()
+        except FileNotFoundError:
+            raise IoError(
+                f"{place}: there is no such folder; check the path, or make it if a run is to appear in it"
+            ) from None
+        except NotADirectoryError:
+            raise IoError(f"{place} is no folder; give the directory that the run is in") from None
+        except OSError as wrong:
+            raise IoError(f"cannot read {place}: {wrong.strerror}") from wrong
 
 
 class Collection:
@@ -42,9 +59,9 @@ class Collection:
         """Look for runs that are new."""
         for place in self.places:
             for run in find_runs(place) + _without_losses(place):
-                reader = RunReader(run)
-                if reader.id not in self.runs:
-                    self.runs = {**self.runs, reader.id: reader}  # readers of the old one go on undisturbed
+                if (name := id_of(run)) not in self.runs:
+                    # Whoever goes through the old one is not disturbed.
+                    self.runs = {**self.runs, name: RunReader(run)}
 
     def has_runs(self) -> bool:
         """Return whether any run is there now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,9 +11,18 @@ import typer
 Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories, or folders of them.")]
 
 
+def _host(text: str) -> str:
+    """An empty host would be every address of this machine."""
+    if not text.strip(" []"):
+        raise typer.BadParameter("is empty; 127.0.0.1 is this machine only")
+    return text
+
+
 def dashboard(
     runs: Runs,
-    host: Annotated[str, typer.Option("--host", help="Where to listen; there is no password.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option("--host", callback=_host, help="Where to listen; there is no password.")
+    ] = "127.0.0.1",
     port: Annotated[
         int, typer.Option("--port", min=0, max=65535, help="Taken: the next free one. 0: any.")
     ] = 8899,
@@ -28,9 +38,17 @@ def dashboard(
         size = write_static_page(runs, static)
         print(f"{static}: {size / 2**20:.1f} MiB, opens without a server")
         return
+    from andrea.dashboard.collection import must_exist
     from andrea.dashboard.server import serve
 
-    serve(runs, host, port, announce=lambda line: print(line, flush=True))
+    must_exist(runs)
+    serve(
+        runs,
+        host,
+        port,
+        announce=lambda line: print(line, flush=True),
+        warn=lambda line: print(f"dashboard: warning: {line}", file=sys.stderr, flush=True),
+    )
 
 
 def plot(
@@ -51,7 +69,9 @@ def plot(
 
 
 def watch(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run directory, or a folder in which one will appear.")
+    ],
     once: Annotated[bool, typer.Option("--once", help="Show what is there now, and stop.")] = False,
 ) -> None:
     """Watch a run in the terminal: curve, figures, sources, events. Ctrl-C leaves; the run goes on."""

@@ -6,9 +6,10 @@ import math
 import warnings
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
+
+from andrea.dashboard.lines import DAMAGED, decode, number
 
 Floats = npt.NDArray[np.float64]
 _SPACES = bytes.maketrans(b",[]\n\r", b"     ")
@@ -39,16 +40,14 @@ def _parse_slowly(lines: bytes, width: int) -> Floats:
     rows = []
     for line in lines.split(b"\n"):
         try:
-            value: Any = msgspec.json.decode(line.strip().rstrip(b","))
-        except msgspec.DecodeError:
+            value = decode(line)
+        except DAMAGED:
             continue
-        if isinstance(value, list) and len(value) == width and all(map(_is_number, value)):
-            rows.append([np.nan if x is None else float(x) for x in value])
+        if isinstance(value, list) and len(value) == width:
+            row = [np.nan if x is None else number(x) for x in value]
+            if None not in row:
+                rows.append(row)
     return np.array(rows, dtype=np.float64).reshape(-1, width)
-
-
-def _is_number(value: Any) -> bool:
-    return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
 
 
 def smma(values: Floats, n: float, before: float = math.nan) -> Floats:

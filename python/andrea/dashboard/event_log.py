@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from andrea.dashboard.columns import Columns
 from andrea.dashboard.curves import Floats, parse_rows
+from andrea.dashboard.lines import DAMAGED, MAX_STEP, MAX_TIME, decode, number, whole
 
 WIDTH = 6  # numbers of a step: step, loss, gradient norm, LR, loss scale, Unix time
 NAMES = ("step", "loss", "grad_norm", "lr", "loss_scale", "time")
@@ -26,6 +26,7 @@ class EventLog:
         self.start: dict[str, Any] | None = None
         self.end: dict[str, Any] | None = None
         self.newest = 0.0  # time of the last line
+        self.damaged = 0  # lines that were passed over
         self._attempts: list[tuple[int, float]] = []  # first index in `steps`, first step
         self._in_force: tuple[tuple[int, int], dict[str, Floats], dict[str, Floats]] | None = None
 
@@ -38,24 +39,31 @@ class EventLog:
             elif line[:1] == b"{":
                 self._take_steps(numbers)
                 self._take_event(line)
+            elif line.strip():
+                self.damaged += 1
         self._take_steps(numbers)
 
     def _take_steps(self, lines: list[bytes]) -> None:
         if not lines:
             return
         rows = parse_rows(b"\n".join(lines), WIDTH)
+        step, time = rows[:, 0], rows[:, 5]
+        rows = rows[(step >= 0) & (step <= MAX_STEP) & (time >= 0) & (time <= MAX_TIME)]
+        self.damaged += len(lines) - len(rows)
         lines.clear()
-        rows = rows[np.isfinite(rows[:, 0]) & np.isfinite(rows[:, 5])]
         if rows.size:
+            values = rows[:, 1:5]  # of the engine, in 32 bits
+            values[np.abs(values) > np.finfo(np.float32).max] = np.inf
             self.steps.append(**{name: rows[:, k] for k, name in enumerate(NAMES)})
             self.newest = float(rows[-1, 5])
 
     def _take_event(self, line: bytes) -> None:
         try:
-            event = msgspec.json.decode(line)
-        except msgspec.DecodeError:
-            return
+            event = decode(line)
+        except DAMAGED:
+            event = None
         if not _is_event(event):
+            self.damaged += 1
             return
         kind = event["kind"]
         if kind == "start":
@@ -103,10 +111,8 @@ class EventLog:
     def tokens_per_step(self) -> float:
         """Return rows x context; NaN if no attempt has told."""
         start = self.start or {}
-        try:
-            return float(start["rows"]) * float(start["context"])
-        except (KeyError, TypeError, ValueError):
-            return float("nan")
+        rows, context = whole(start.get("rows")), whole(start.get("context"))
+        return float("nan") if rows is None or context is None else float(rows * context)
 
     def attempt_edges(self, step: Floats) -> npt.NDArray[np.int64]:
         """Return the indices in `step` (rising) at which another attempt goes on."""
@@ -140,8 +146,12 @@ def _is_event(value: Any) -> bool:
         isinstance(value, dict)
         and isinstance(value.get("kind"), str)
         and isinstance(value.get("message"), str)
-        and all(
-            isinstance(value.get(key), (int, float)) and not isinstance(value.get(key), bool)
-            for key in ("step", "time")
-        )
+        and whole(value.get("step")) is not None
+        and 0 <= _time(value) <= MAX_TIME
+        and (value["kind"] != "end" or whole(value.get("code")) is not None)
     )
+
+
+def _time(event: dict[str, Any]) -> float:
+    time = number(event.get("time"))
+    return -1.0 if time is None else time

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from andrea.dashboard.curves import Floats
 
 SAMPLE_IDS = 4_000_000  # ids looked at for the frequencies, over all sources
+MAX_VOCAB = 1 << 24  # 128 MiB of counts; no model of this family comes near
 _PIECES = 64  # evenly spread pieces of a source
 
 
@@ -67,8 +68,13 @@ def entropy_of_sources(config: dict[str, Any]) -> float | None:
     from andrea.errors import Error
 
     try:
-        sources = [Btok(Path(source["train"]), verify=False) for source in config["data"]["sources"]]
+        paths = [Path(source["train"]) for source in config["data"]["sources"]]
+        if not all(path.is_file() for path in paths):  # a pipe would hold this reader
+            return None
+        sources = [Btok(path, verify=False) for path in paths]
         vocab = int(config["model"]["vocab_size"])
+        if vocab > MAX_VOCAB:
+            return None
         total = sum(source.header.n_tokens for source in sources)
         counts = np.zeros(vocab)
         for source in sources:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from andrea.dashboard.reading import RunReader
 from andrea.dashboard.static_page import load_runs
+from andrea.data.files import atomic_write, must_be_file_name
 from andrea.errors import ConfigError
 
 # Okabe and Ito's colours, told apart with any kind of colour vision.
@@ -21,8 +23,10 @@ def plot_runs(
 ) -> None:
     """Draw loss, gradient norm, learning rate and, of a single run, the losses of its sources into `out`.
 
-    Raises ConfigError for a kind of file that is none of KINDS, for no run, or if matplotlib is missing.
+    `out` is whole or as it was. Raises ConfigError for a kind of file that is none of KINDS, for an `out`
+    that is no regular file, for no run, or if matplotlib is missing; IoError if it cannot be written.
     """
+    must_be_file_name(out, "--out")
     if out.suffix.lower() not in KINDS:
         raise ConfigError(f"{out}: the name must end in {', '.join(KINDS)}")
     try:
@@ -35,10 +39,10 @@ def plot_runs(
     grid = figure.add_gridspec(2, 3, height_ratios=(3, 2))
     loss = figure.add_subplot(grid[0, :])
     norm, rate, last = (figure.add_subplot(grid[1, k]) for k in range(3))
-    for k, run in enumerate(runs):
-        colour, name = COLOURS[k % len(COLOURS)], _plain(run.run.name)
+    for k, (run, name) in enumerate(zip(runs, labels(runs), strict=True)):
+        colour = COLOURS[k % len(COLOURS)]
         loss.plot(*_curve(run, "loss", pixels), color=colour, alpha=0.25, linewidth=0.6)
-        loss.plot(*_curve(run, "smma", pixels, smooth), color=colour, linewidth=1.6, label=name)
+        loss.plot(*_curve(run, "smma", pixels, smooth), color=colour, linewidth=1.6, label=_plain(name))
         norm.plot(*_curve(run, "grad_norm", pixels // 3), color=colour, linewidth=0.7)
         rate.plot(*_curve(run, "lr", pixels // 3), color=colour, linewidth=1.0)
     nothing = {run.summary()["levels"]["nothing"] for run in runs} - {None}
@@ -49,7 +53,7 @@ def plot_runs(
     loss.set_ylabel("loss, nats a token")
     loss.legend(frameon=False)
     norm.set_title("gradient norm", fontsize=9)
-    if any(run.log.in_force["grad_norm"].size for run in runs):
+    if any((run.log.in_force["grad_norm"] > 0).any() for run in runs):
         norm.set_yscale("log")
     rate.set_title("learning rate", fontsize=9)
     _draw_last(last, runs)
@@ -59,8 +63,9 @@ def plot_runs(
         axes.set_xlabel("step", fontsize=8)
         if log_steps:
             axes.set_xscale("symlog", linthresh=1)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out)
+    with atomic_write(out) as file, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # a box stands for what the font lacks
+        figure.savefig(file, format=out.suffix[1:].lower())
 
 
 def _draw_last(axes: object, runs: Sequence[RunReader]) -> None:
@@ -88,6 +93,20 @@ def _curve(
     return curve["x"], [np.nan if y is None else y for y in curve["y"]]
 
 
+def labels(runs: Sequence[RunReader]) -> list[str]:
+    """Return the runs' names; of equal ones also the end of their path, as much as tells them apart."""
+    names = [run.name for run in runs]
+    paths = [run.run.directory.absolute().parts for run in runs]
+    shown = list(names)
+    for end in range(1, max(map(len, paths), default=0) + 1):
+        shown = [
+            f"{name} ({'/'.join(path[-end:])})" if shown.count(label) > 1 else label
+            for name, path, label in zip(names, paths, shown, strict=True)
+        ]
+    return shown
+
+
 def _plain(name: str) -> str:
     """matplotlib reads $...$ as mathematics, and hides names that begin with an underscore."""
-    return name.replace("$", r"\$").lstrip("_") or "run"
+    shown = "".join(c if c.isprintable() else "\ufffd" for c in name)
+    return shown.replace("$", r"\$").lstrip("_") or "run"

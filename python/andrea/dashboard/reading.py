@@ -8,7 +8,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -17,15 +16,21 @@ from andrea.dashboard.columns import Columns
 from andrea.dashboard.curves import Floats, parse_rows, smma, thin_out
 from andrea.dashboard.event_log import EventLog
 from andrea.dashboard.levels import Levels
+from andrea.dashboard.lines import DAMAGED, MAX_STEP, decode, left_out, number, whole
 from andrea.dashboard.liveness import state_of
 from andrea.dashboard.rows_log import RowsLog
 from andrea.dashboard.samples import Samples
-from andrea.dashboard.tail import FollowedFile
+from andrea.dashboard.tail import FollowedFile, open_regular
 
 SERIES = ("loss", "smma", "grad_norm", "lr", "loss_scale", "rate", "replaced", "skips")
 AXES = ("step", "time", "tokens")
 DEFAULT_SMMA = 100
 MAX_STATE = 64 << 20
+
+
+def id_of(run: Run) -> str:
+    """Return a name that is stable over restarts, and nothing that a client could walk a path with."""
+    return hashlib.sha256(str(run.loss.absolute()).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 class RunReader:
@@ -34,8 +39,7 @@ class RunReader:
     def __init__(self, run: Run) -> None:
         """Follow `run`; nothing is read before `poll`."""
         self.run = run
-        # Stable over restarts, and nothing that a client could walk a path with.
-        self.id = hashlib.sha256(str(run.loss.absolute()).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        self.id = id_of(run)
         self.lock = threading.RLock()
         self.version = 0
         self.loading = True
@@ -52,6 +56,7 @@ class RunReader:
         self._config: dict[str, Any] | None = None
         self._config_tried = False
         self._state = ""
+        self._damaged_losses = 0
         self.samples.begin_anew(run)
 
     # ---- reading
@@ -91,7 +96,8 @@ class RunReader:
     def _take(self, kind: str, lines: bytes) -> None:
         if kind == "loss":
             rows = parse_rows(lines, 2)
-            rows = rows[np.isfinite(rows[:, 0])]
+            rows = rows[(rows[:, 0] >= 0) & (rows[:, 0] <= MAX_STEP)]
+            self._damaged_losses += left_out(lines, len(rows))
             with np.errstate(over="ignore"):  # what no float holds is infinite
                 losses = rows[:, 1].astype(np.float32)
             self.losses.append(step=rows[:, 0], loss=losses)
@@ -105,6 +111,7 @@ class RunReader:
     def _forget(self, kind: str) -> None:
         if kind == "loss":
             self.losses.clear()
+            self._damaged_losses = 0
             self._smooth.clear()
             self.levels.forget_crossings()
         elif kind == "events":
@@ -118,9 +125,26 @@ class RunReader:
 
     @property
     def state(self) -> str:
-        """Return running, finished, stopped, gate, failed, dead, silent or unknown."""
+        """Return running, finished, stopped, gate, failed, dead, silent, unknown, or gone with its files."""
         with self.lock:
-            return state_of(self.run.directory, self.log.start, self.log.end, self.log.newest)
+            if self.losses.length == 0 and not any(self._files[kind].there for kind in ("loss", "events")):
+                return "gone"
+            return state_of(self.run.directory, self.log.start, self.log.end, self.log.newest, self.steps)
+
+    @property
+    def steps(self) -> int | None:
+        """Return the steps that the experiment asks for; None where that is not known."""
+        return whole(self.setting("train", "steps"))
+
+    @property
+    def damaged(self) -> int:
+        """Return how many lines of the run's files were cut or damaged, and left out."""
+        return self._damaged_losses + self.log.damaged + self.rows.damaged + self.samples.damaged
+
+    @property
+    def name(self) -> str:
+        """Return the run's name as text, whatever bytes its files are named with."""
+        return _text(self.run.name)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -146,8 +170,8 @@ class RunReader:
     @property
     def smma_steps(self) -> float:
         """Return the experiment's `train.smma`."""
-        value = self.setting("train", "smma", default=DEFAULT_SMMA)
-        return float(value) if isinstance(value, (int, float)) and value >= 1 else DEFAULT_SMMA
+        value = number(self.setting("train", "smma"))
+        return value if value is not None and value >= 1 else DEFAULT_SMMA
 
     def smoothed(self, n: float | None = None) -> Floats:
         """Return the SMMA of the losses over `n` steps (the experiment's if None)."""
@@ -170,14 +194,13 @@ class RunReader:
             smooth = self.smoothed()
             finite = self.losses["loss"][-50:]
             finite = finite[np.isfinite(finite)]
-            steps = self.setting("train", "steps")
-            state = self.state
-            end = (self.log.start or {}).get("end", steps)
+            steps, state = self.steps, self.state
+            end = whole((self.log.start or {}).get("end")) or steps
             pace = self.log.seconds_per_step()
             tokens = self.log.tokens_per_step()
             if state == "running" and self.log.start is not None:
                 step = max(step, int(self.log.start["step"]))
-            left = (end - step) * pace if state == "running" and isinstance(end, (int, float)) else math.nan
+            left = (end - step) * pace if state == "running" and end is not None else math.nan
             in_force = self.log.in_force
             vocab = self.setting("model", "vocab_size")
             self.levels.look(self.losses["step"], smooth, vocab)
@@ -185,12 +208,13 @@ class RunReader:
             return {
                 "id": self.id,
                 "version": self.version,
-                "name": self.run.name,
-                "directory": str(self.run.directory),
+                "name": self.name,
+                "directory": _text(str(self.run.directory)),
                 "state": state,
                 "why": (self.log.end or {}).get("message", ""),
                 "loading": self.loading,
                 "behind": self.behind,
+                "damaged": self.damaged,
                 "step": step,
                 "steps": steps,
                 "loss": float(finite[-1]) if finite.size else None,
@@ -207,13 +231,13 @@ class RunReader:
                 "replaced": int(self.log.replaced["step"].size),
                 "bits_per_byte": self.rows.evals[-1]["mean"] if self.rows.evals else None,
                 "newest": self.log.newest or None,
-                "n_params": (self.log.start or {}).get("n_params"),
+                "n_params": whole((self.log.start or {}).get("n_params")),
                 "device": (self.log.start or {}).get("device"),
                 "host": (self.log.start or {}).get("host"),
                 "gpu": str((self.log.start or {}).get("pci_bus_id") or "").lower() or None,
                 "precision": (self.log.start or {}).get("precision"),
                 "policy": self.setting("curriculum", "policy"),
-                "warmup": self.setting("train", "lr", "warmup_steps", default=0),
+                "warmup": number(self.setting("train", "lr", "warmup_steps")) or 0,
                 "events": len(self.log.events),
                 "samples": len(self.samples),
                 "rows": self.rows.rows.length,
@@ -321,12 +345,17 @@ def _config_of_state(directory: Path) -> dict[str, Any] | None:
         try:
             if path.stat().st_size > MAX_STATE:
                 continue
-            config = msgspec.json.decode(path.read_bytes())["config"]
-        except (OSError, msgspec.DecodeError, KeyError, TypeError):
+            with open_regular(path) as file:
+                config = decode(file.read())["config"]
+        except (OSError, *DAMAGED, KeyError, TypeError):
             continue
         if isinstance(config, dict):
             return config
     return None
+
+
+def _text(name: str) -> str:
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _last(values: Floats) -> float | None:

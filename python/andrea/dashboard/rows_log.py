@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -11,14 +11,18 @@ import numpy.typing as npt
 
 from andrea.dashboard.columns import Columns
 from andrea.dashboard.curves import bucket_starts
+from andrea.dashboard.lines import DAMAGED, MAX_STEP, decode, number
 
 MAX_SOURCES = 1000  # more names than this come from no run
 
 
+_Step = Annotated[int, msgspec.Meta(ge=0, le=MAX_STEP)]
+
+
 class _Line(msgspec.Struct):
-    step: int | None = None
+    step: _Step | None = None
     source: str | None = None
-    documents: int = 0
+    documents: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] = 0
     loss: float | None = None
     phase: msgspec.Raw = msgspec.Raw(b"")
     eval: dict[str, Any] | None = None
@@ -49,6 +53,7 @@ class RowsLog:
         self.rows = Columns(step=np.int64, source=np.int32, documents=np.int32, loss=np.float32)
         self.decisions: list[Decision] = []
         self.evals: list[dict[str, Any]] = []
+        self.damaged = 0  # lines that were passed over
         self._index: dict[str, int] = {}
         self._decoder = msgspec.json.Decoder(_Line)
 
@@ -56,25 +61,30 @@ class RowsLog:
         """Take in whole lines, in file order; lines that are none of such a log are passed over."""
         try:
             found: list[_Line] = self._decoder.decode_lines(lines)
-        except msgspec.DecodeError:
+        except DAMAGED:
             found = []
             for text in lines.split(b"\n"):
                 try:
                     found.append(self._decoder.decode(text))
-                except msgspec.DecodeError:
-                    continue
+                except DAMAGED:
+                    self.damaged += bool(text.strip())
         for line in found:
             if bytes(line.phase) and line.step is not None:
                 self._take_decision(bytes(line.phase), line.step)
             elif line.eval is not None and line.step is not None:
-                self.evals.append({"step": line.step, "mean": line.mean_bits_per_byte, "sources": line.eval})
+                self.evals.append(
+                    {"step": line.step, "mean": line.mean_bits_per_byte, "sources": _figures(line.eval)}
+                )
         rows = [line for line in found if line.source is not None and line.step is not None]
         if rows:
+            with np.errstate(over="ignore"):  # what no float holds is infinite
+                losses = np.array([np.nan if line.loss is None else line.loss for line in rows])
+                losses = losses.astype(np.float32)
             self.rows.append(
                 step=[line.step or 0 for line in rows],
                 source=[self._number(line.source) for line in rows],
                 documents=[line.documents for line in rows],
-                loss=[np.nan if line.loss is None else line.loss for line in rows],
+                loss=losses,
             )
 
     def _number(self, name: str | None) -> int:
@@ -88,9 +98,10 @@ class RowsLog:
 
     def _take_decision(self, text: bytes, step: int) -> None:
         try:
-            value = msgspec.json.decode(text)
+            value = decode(text)
             decision = _decision(value, step) if isinstance(value, dict) else None
-        except (msgspec.DecodeError, KeyError, TypeError, ValueError):
+        except (*DAMAGED, KeyError, TypeError, OverflowError):
+            self.damaged += 1
             return
         if decision is None:
             return
@@ -114,7 +125,7 @@ class RowsLog:
         count = len(self.names)
         if step.size == 0 or count == 0:
             return {"sources": self.names, "step": [], "loss": [], "drawn": [], "weight": [], "focus": []}
-        starts = bucket_starts(step, min(buckets, int(step[-1] - step[0]) + 1), log)
+        starts = bucket_starts(step, max(1, min(buckets, int(step[-1] - step[0]) + 1)), log)
         pieces = starts.size
         piece = np.repeat(np.arange(pieces), np.diff(np.append(starts, step.size)))
         first, last = step[starts], step[np.append(starts[1:], step.size) - 1]
@@ -217,7 +228,7 @@ class RowsLog:
                     column = last.arms.get(key, [])
                     if place < len(column) and _plain(column[place]):
                         row[key] = column[place]
-                total = sum(x for x in last.arms.get("relative", []) if _plain(x))
+                total = sum(float(x) for x in last.arms.get("relative", []) if _plain(x))
                 if "floor" in row and total > 0:
                     row["floor_share"] = row["floor"] / total
             table.append(row)
@@ -228,6 +239,7 @@ def _decision(value: dict[str, Any], step: int) -> Decision | None:
     """Read the reasons of a decision, of the curriculum or of a constant policy."""
     arms = value.get("arms")
     if isinstance(arms, dict) and isinstance(arms.get("name"), list):
+        arms = {**arms, "name": list(map(str, arms["name"]))}
         weights = dict(zip(arms["name"], map(float, arms["weight"]), strict=True))
     elif isinstance(value.get("weights"), dict):
         weights = {str(name): float(weight) for name, weight in value["weights"].items()}
@@ -250,8 +262,17 @@ def _decision(value: dict[str, Any], step: int) -> Decision | None:
     )
 
 
+def _figures(sources: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """Return the numbers of an evaluation by source."""
+    return {
+        name: {key: value for key, value in figures.items() if _plain(value)}
+        for name, figures in sources.items()
+        if isinstance(figures, dict)
+    }
+
+
 def _plain(value: Any) -> bool:
-    return isinstance(value, (int, float)) and value == value
+    return number(value) is not None
 
 
 def _rounded(values: npt.NDArray[np.float64]) -> list[list[float]]:

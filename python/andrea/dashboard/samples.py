@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from andrea.curriculum.runs import Run
+from andrea.dashboard.lines import DAMAGED, decode, left_out, number, whole
+from andrea.dashboard.tail import open_regular
 
 PARTS = ("bigrams", "trigrams", "words", "characters")
 
@@ -18,6 +18,7 @@ class Samples:
         """Start with nothing."""
         self._archived: list[dict[str, Any]] = []
         self._now: list[dict[str, Any]] = []
+        self.damaged = 0  # lines that were passed over
 
     def __len__(self) -> int:
         """Return how many samples there are."""
@@ -25,13 +26,18 @@ class Samples:
 
     def take(self, lines: bytes) -> None:
         """Take in whole lines, in file order."""
-        self._now += _decode(lines)
+        self._now += self._decode(lines)
 
     def begin_anew(self, run: Run) -> None:
         """Forget the live file's samples and read what a polish archived."""
-        self._now, self._archived = [], []
+        self._now, self._archived, self.damaged = [], [], 0
         for path in run.sample_archives():
-            self._archived += _decode(path.read_bytes())
+            try:
+                with open_regular(path) as file:
+                    content = file.read()
+            except OSError:
+                continue
+            self._archived += self._decode(content)
 
     def index(self) -> list[dict[str, Any]]:
         """Return for each sample its step, prompt, loss, score and parts, in order; no texts."""
@@ -39,9 +45,9 @@ class Samples:
             {
                 "step": sample["step"],
                 "prompt": str(sample.get("prompt", "")),
-                "loss": _number(sample.get("loss")),
-                "score": _number(_coherence(sample).get("score")),
-                "parts": {part: _number(_coherence(sample).get(part)) for part in PARTS},
+                "loss": number(sample.get("loss")),
+                "score": number(_coherence(sample).get("score")),
+                "parts": {part: number(_coherence(sample).get(part)) for part in PARTS},
             }
             for sample in self._archived + self._now
         ]
@@ -52,25 +58,22 @@ class Samples:
             raise IndexError(number)
         sample = (self._archived + self._now)[number]
         text = sample.get("text")
-        return text if isinstance(text, str) else " ".join(map(str, sample.get("ids", [])))
+        ids = sample.get("ids")
+        return text if isinstance(text, str) else " ".join(map(str, ids if isinstance(ids, list) else []))
 
-
-def _decode(lines: bytes) -> list[dict[str, Any]]:
-    samples = []
-    for line in lines.split(b"\n"):
-        try:
-            value = msgspec.json.decode(line.strip().removesuffix(b","))
-        except msgspec.DecodeError:
-            continue
-        if isinstance(value, dict) and isinstance(value.get("step"), int):
-            samples.append(value)
-    return samples
+    def _decode(self, lines: bytes) -> list[dict[str, Any]]:
+        samples = []
+        for line in lines.split(b"\n"):
+            try:
+                value = decode(line)
+            except DAMAGED:
+                continue
+            if isinstance(value, dict) and whole(value.get("step")) is not None:
+                samples.append(value)
+        self.damaged += left_out(lines, len(samples))
+        return samples
 
 
 def _coherence(sample: dict[str, Any]) -> dict[str, Any]:
     value = sample.get("coherence")
     return value if isinstance(value, dict) else {}
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import signal
 import socket
 import subprocess
@@ -21,10 +22,17 @@ PORTS_TRIED = 50
 
 
 def bind(host: str, port: int, tries: int = PORTS_TRIED) -> socket.socket:
-    """Return a listening socket on `port`, or on the next free one; port 0 takes any. Raises IoError."""
+    """Return a listening socket on `port`, or on the next free one; port 0 takes any.
+
+    Raises IoError, and ConfigError for an empty host, which would be every address of this machine.
+    """
+    host = host.strip().removeprefix("[").removesuffix("]")
+    if not host:
+        raise ConfigError("no host to listen on was given; 127.0.0.1 is this machine only")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     last: OSError | None = None
-    for candidate in [0] if port == 0 else range(port, min(port + tries, 65536)):
+    candidates = range(1) if port == 0 else range(port, min(port + tries, 65536))
+    for candidate in candidates:
         server = socket.socket(family, socket.SOCK_STREAM)
         try:
             server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -33,12 +41,18 @@ def bind(host: str, port: int, tries: int = PORTS_TRIED) -> socket.socket:
         except OSError as wrong:
             server.close()
             last = wrong
+            if wrong.errno not in (errno.EADDRINUSE, errno.EACCES):
+                raise IoError(
+                    f"cannot listen on {host}: {wrong.strerror}; give --host an address of this machine"
+                ) from wrong
             continue
+        except TypeError as wrong:  # what no name of a host can hold: an empty label, a NUL
+            server.close()
+            raise ConfigError(f"{host!r} is no address; give --host one of this machine") from wrong
         return server
     reason = last.strerror if last else "no port"
-    raise IoError(
-        f"cannot listen on {host}:{port} or the {tries - 1} ports after it: {reason}; choose --port"
-    )
+    more = f" or the {len(candidates) - 1} ports after it" if len(candidates) > 1 else ""
+    raise IoError(f"cannot listen on {host}, port {port}{more}: {reason}; choose --port")
 
 
 def serve(
@@ -47,10 +61,12 @@ def serve(
     port: int = PORT,
     announce: Callable[[str], None] = print,
     end_with: int | None = None,
+    warn: Callable[[str], None] | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM, or until the process `end_with` is gone.
 
-    Raises ConfigError if a package is missing, IoError if no port can be had.
+    `warn` is told if other machines can read along. Raises ConfigError if a package is missing, IoError if no
+    port can be had.
     """
     try:
         import uvicorn
@@ -70,13 +86,16 @@ def serve(
     with bind(host, port) as listening:
         runs.start()
         machine.start()
-        app = make_app(answers, is_loopback(host))
+        # What the system made of the host counts: "0" is every address, a name may be loopback.
+        bound, taken = listening.getsockname()[:2]
+        local = is_loopback(bound)
+        app = make_app(answers, local)
         config = uvicorn.Config(
             app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=1
         )
         server = uvicorn.Server(config)
-        shown = f"[{host}]" if ":" in host else host
-        address = f"http://{shown}:{listening.getsockname()[1]}/"
+        shown = f"[{bound}]" if ":" in bound else "localhost" if host == "localhost" else bound
+        address = f"http://{shown}:{taken}/"
 
         def stop() -> None:
             answers.stopping = True
@@ -87,6 +106,8 @@ def serve(
         try:
             # uvicorn raises the signal again after it has stopped: that is no news to the caller.
             with contextlib.suppress(KeyboardInterrupt), _quiet_sigterm(stop):
+                if warn is not None and not local:
+                    warn(f"other machines can read along on {bound}, and there is no password")
                 announce(f"dashboard: {address}")  # whoever reads it may end the server at once
                 server.run(sockets=[listening])
         finally:

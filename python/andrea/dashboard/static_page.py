@@ -11,10 +11,11 @@ from typing import Any
 
 import msgspec
 
-from andrea.dashboard.collection import Collection
+from andrea.dashboard.collection import Collection, must_exist
 from andrea.dashboard.page_files import PAGE, PLOTLY, SCRIPTS, STYLE
 from andrea.dashboard.plotly_bundle import plotly_js
 from andrea.dashboard.reading import SERIES, RunReader
+from andrea.data.files import must_be_file_name, write_bytes
 from andrea.errors import ConfigError
 
 BUCKETS = 2000
@@ -23,7 +24,14 @@ MAX_TEXTS = 500  # samples that are kept, evenly chosen
 
 
 def write_static_page(places: Sequence[Path], out: Path) -> int:
-    """Write the page; returns its bytes. Raises ConfigError if there is no run or plotly is missing."""
+    """Write the page, which is whole or as it was; returns its bytes.
+
+    Raises ConfigError for a name that is none of a page, for no run, or if plotly is missing; IoError for a
+    folder that is not there, or if the page cannot be written.
+    """
+    must_be_file_name(out, "--static")
+    if out.suffix.lower() not in (".html", ".htm"):  # a history named by mistake would be replaced
+        raise ConfigError(f"{out}: the name of a page must end in .html")
     runs = load_runs(places)
     page = (PAGE / "dashboard.html").read_text(encoding="utf-8").replace(f' data-plotly="{PLOTLY}"', "")
     style = (PAGE / STYLE).read_text(encoding="utf-8")
@@ -51,14 +59,14 @@ def write_static_page(places: Sequence[Path], out: Path) -> int:
         f'<script type="application/json" id="data">{text}</script>\n',
         *(f"<script>{script}</script>\n" for script in scripts),
     ]  # fmt: skip
-    out.parent.mkdir(parents=True, exist_ok=True)
-    whole = "".join(content).replace("</html>", "") + "</body>\n</html>\n"
-    out.write_bytes(whole.encode("utf-8", "replace"))
+    whole = ("".join(content).replace("</html>", "") + "</body>\n</html>\n").encode("utf-8", "replace")
+    write_bytes(out, whole)
     return len(whole)
 
 
 def load_runs(places: Sequence[Path]) -> list[RunReader]:
-    """Read all runs in `places`. Raises ConfigError if one holds none."""
+    """Read all runs in `places`. Raises IoError if one is not there, ConfigError if one holds no run."""
+    must_exist(places)
     for place in places:
         if not Collection([place]).has_runs():
             raise ConfigError(f"{place} holds no run; give a run directory, or a folder of them")

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO, cast
 
 CHUNK = 4 << 20  # bytes a poll takes at most, so that other runs get their turn
 MAX_LINE = 16 << 20  # a longer line is none of ours
 # Bytes before the position that must still be the same. The line end itself may become a comma: an array
 # file puts its next element there.
 _MARK = 64
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file for reading; OSError, and no waiting, for a pipe or a device in its place."""
+
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NONBLOCK)
+
+    file = open(path, "rb", buffering=0, opener=opener)  # noqa: SIM115, handed on
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "no regular file", str(path))
+    return cast(BinaryIO, file)
 
 
 @dataclass(frozen=True)
@@ -37,14 +53,19 @@ class FollowedFile:
         self._mark = b""
 
     @property
+    def there(self) -> bool:
+        """Return whether the file is there now."""
+        return self.path.is_file()
+
+    @property
     def behind(self) -> int:
         """Return how many bytes were there and not consumed; a closing bracket is always among them."""
         return self.size - self.position
 
     def poll(self) -> Tail:
-        """Return the next whole lines, at most about CHUNK bytes. Never raises for a missing file."""
+        """Return the next whole lines, at most about CHUNK bytes; none of what is missing or no file."""
         try:
-            with self.path.open("rb") as file:
+            with open_regular(self.path) as file:
                 return self._read(file.fileno())
         except OSError:
             gone = self.position > 0

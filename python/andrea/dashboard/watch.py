@@ -12,9 +12,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from andrea.dashboard.collection import Collection
+from andrea.curriculum.runs import way_to_a_run
+from andrea.dashboard.collection import Collection, must_exist
 from andrea.dashboard.reading import RunReader
-from andrea.errors import ConfigError
+from andrea.errors import ConfigError, IoError
 from andrea.train.display import curve, duration, perplexity
 
 SECONDS = 0.5
@@ -29,34 +30,54 @@ COLOURS = {
 
 
 def watch_run(place: Path, once: bool = False) -> None:
-    """Show `place` until Ctrl-C or the end of its run. Raises ConfigError if there is not one run."""
-    runs = Collection([place])
-    runs.search()
-    if len(runs.runs) != 1:
-        what = (
-            "no run"
-            if not runs.runs
-            else "several runs: " + ", ".join(r.run.name for r in runs.runs.values())
-        )
-        raise ConfigError(f"{place} holds {what}; give the directory of one run")
-    reader = next(iter(runs.runs.values()))
-    while reader.loading:
-        reader.poll()
+    """Show `place` until Ctrl-C or the end of its run; on a terminal, wait for a run to appear.
+
+    Raises ConfigError if there is not one run, IoError if the folder is not there or goes away.
+    """
     console = Console(highlight=False, markup=False)
-    if once or not console.is_terminal:
-        console.print(view(reader))
-        return
+    stay = console.is_terminal and not once
     try:
+        reader = _the_run(place, console if stay else None)
+        while reader.loading:
+            reader.poll()
+        if not stay:
+            console.print(view(reader))
+            return
         with Live(view(reader), console=console, auto_refresh=False) as live:
             while True:
                 while reader.poll():
                     pass
+                if reader.state == "gone":  # what was there last stays on the screen
+                    raise IoError(f"{reader.run.directory}: the run's files were removed or moved meanwhile")
                 live.update(view(reader), refresh=True)
                 if reader.state in ENDED:
                     return
                 time.sleep(SECONDS)
     except KeyboardInterrupt:
         return
+
+
+def _the_run(place: Path, waits: Console | None) -> RunReader:
+    """Return the one run in `place`; where there is none, say so on `waits` and wait."""
+    runs = Collection([place])
+    told = False
+    while True:
+        must_exist([place])
+        runs.search()
+        if len(runs.runs) == 1:
+            return next(iter(runs.runs.values()))
+        if runs.runs:
+            found = [reader.run for reader in runs.runs.values()]
+            if len({run.directory for run in found}) > 1:
+                raise ConfigError(f"{place} holds {len(found)} runs; {way_to_a_run(place)}")
+            names = ", ".join(_safe(run.name) for run in found)
+            raise ConfigError(f"{place} holds several runs ({names}); one is expected")
+        if waits is None:
+            raise ConfigError(f"{place} holds no run; give the directory of one run")
+        if not told:
+            waits.print(f"no run in {_safe(str(place))} yet; waiting for one (Ctrl-C leaves)", soft_wrap=True)
+            told = True
+        time.sleep(SECONDS)
 
 
 def view(reader: RunReader) -> Group:
@@ -80,9 +101,8 @@ def view(reader: RunReader) -> Group:
     head.add_row(*cells)
     parts: list[Any] = [head]
     if now["smma"] is not None:
-        text = (
-            f"loss {_figure(now['loss'])}   smma {now['smma']:.4f}   perplexity {perplexity(now['smma']):.4g}"
-        )
+        text = f"loss {_figure(now['loss'])}   smma {_figure(now['smma'])}"
+        text += f"   perplexity {perplexity(now['smma']):.4g}"
         if now["levels"]["nothing"]:
             text += f"   (ln V = {now['levels']['nothing']:.3f})"
         for name, key in (("lr", "lr"), ("norm", "grad_norm"), ("bits/byte", "bits_per_byte")):
@@ -91,8 +111,13 @@ def view(reader: RunReader) -> Group:
         parts += [Text(text), Text(curve(reader.smoothed().tolist()), style="cyan")]
     if now["skipped"]:
         parts.append(Text(f"{now['skipped']} steps skipped", style="yellow"))
+    if now["damaged"]:
+        parts.append(Text(f"{now['damaged']:,} lines cut or damaged and left out", style="yellow"))
     if now["state"] == "failed":
-        parts.append(Text(_safe(now["why"]), style="red"))
+        parts.append(Text(_one_line(now["why"]), style="red"))
+    if now["state"] == "stopped" and now["steps"]:
+        text = f"stopped at step {now['step']:,} of {now['steps']:,}, saved; go on with --resume"
+        parts.append(Text(text, style="yellow"))
     if reader.rows.table():
         parts += [Text(""), _sources(reader)]
     if len(reader.samples):
@@ -106,7 +131,7 @@ def view(reader: RunReader) -> Group:
     parts += [
         Text(
             time.strftime("%H:%M:%S", time.localtime(e["time"]))
-            + f"  step {e['step']:,}  {_safe(e['message'])}"
+            + f"  step {e['step']:,}  {_one_line(e['message'])}"
         )
         for e in shown
     ]
@@ -135,7 +160,11 @@ def _sources(reader: RunReader) -> Table:
 
 
 def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
+    return "-" if value is None else f"{value:.4f}" if abs(value) < 1e6 else f"{value:.4g}"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(_safe(text[:400]).split())
 
 
 def _safe(text: str) -> str:

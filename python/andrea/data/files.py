@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from andrea.errors import IoError
+from andrea.errors import ConfigError, IoError
 
 
 def fsync_directory(directory: Path) -> None:
@@ -24,9 +24,24 @@ def fsync_directory(directory: Path) -> None:
 
 def replace(temporary: Path, path: Path) -> None:
     """Rename `temporary` to `path`; OSError, and nothing done, if a device or a pipe is there (/dev/null)."""
-    if path.exists() and not path.is_file() and not path.is_dir():
+    if _is_special(path):
         raise OSError(errno.EINVAL, "a device, a pipe or a socket is there, which a new file would replace")
     os.replace(temporary, path)
+
+
+def must_be_file_name(path: Path, option: str) -> None:
+    """Raise ConfigError if `path`, the value of `option`, is there and is no regular file."""
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder, and this output is one file; give {option} a file name")
+    if _is_special(path):
+        raise ConfigError(f"{path} is a device, a pipe or a socket; give {option} a file name")
+
+
+def _is_special(path: Path) -> bool:
+    """Whether no file or folder is there, or a link to an open one, as /dev/stdout is."""
+    if path.is_symlink() and os.readlink(path).startswith("/proc/"):
+        return True
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 @contextmanager

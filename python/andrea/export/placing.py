@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from andrea.data.files import discard, fsync_directory, replace, writing
+from andrea.data.files import discard, fsync_directory, must_be_file_name, replace, writing
 from andrea.errors import ConfigError
 
 Recognise = Callable[[Path], bool]
@@ -26,10 +26,7 @@ def new_file(path: Path, force: bool, is_earlier: Recognise) -> Iterator[Path]:
 
     Raises ConfigError if something else than an earlier export is there and `force` is not given.
     """
-    if path.is_dir():
-        raise ConfigError(f"{path} is a folder, and this format is one file; give --out a file name")
-    if path.exists() and not path.is_file():
-        raise ConfigError(f"{path} is a device, a pipe or a socket; give --out a file name")
+    must_be_file_name(path, "--out")
     _refuse_others(path, force, is_earlier)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

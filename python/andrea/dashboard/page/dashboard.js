@@ -39,15 +39,20 @@
   const shown = () => state.order.filter((id) => !state.hidden.has(id) && state.runs.has(id));
   const hue = (id) => Charts.colour(state.order.indexOf(id));
   const label = (run) => {
-    const twins = state.order.filter((id) => state.runs.get(id).name === run.name).length > 1;
-    return twins ? run.name + " · " + run.directory.split("/").pop() : run.name;
+    // Of runs of one name, as much of the end of the path as tells them apart.
+    const path = (one) => one.directory.split("/"), end = (one, count) => path(one).slice(-count).join("/");
+    const twins = state.order.map((id) => state.runs.get(id)).filter((one) => one !== run && one.name === run.name);
+    if (!twins.length) return run.name;
+    let count = 1;
+    while (count < path(run).length && twins.some((one) => end(one, count) === end(run, count))) count++;
+    return run.name + " · " + end(run, count);
   };
   const remember = (key, value) => { try { localStorage.setItem("andrea-" + key, value); } catch { /* a file may not */ } };
   const recall = (key) => { try { return localStorage.getItem("andrea-" + key); } catch { return null; } };
 
   // ---- runs at one glance
 
-  const WORDS = { running: "running", finished: "finished", stopped: "stopped, saved", gate: "stopped by the gate", failed: "failed", dead: "dead", silent: "silent", unknown: "" };
+  const WORDS = { running: "running", finished: "finished", stopped: "stopped, saved", gate: "stopped by the gate", failed: "failed", dead: "dead", silent: "silent", gone: "gone", unknown: "" };
 
   function figure(name, value, title) { return h("div", { title }, h("dt", {}, name), h("dd", {}, value)); }
 
@@ -58,6 +63,7 @@
       : levels.below_nothing !== null ? "learning frequencies since step " + whole(levels.below_nothing) : levels.nothing ? "still above ln V" : "";
     const words = run.loading ? "reading " + bytes(run.behind) : WORDS[run.state] ?? run.state;
     const why = run.state === "dead" ? "Its process is gone and did not say why. --resume goes on from the last checkpoint."
+      : run.state === "gone" ? "Its files were removed or moved."
       : run.state === "silent" ? "Nothing was written since " + clock(run.newest) + "." : ["failed", "gate"].includes(run.state) ? run.why : "";
     return h("article", { class: "run", "data-shown": on, "data-run": run.id },
       h("div", { class: "top" }, h("span", { class: "swatch", style: { background: hue(run.id) } }),
@@ -73,6 +79,8 @@
         figure("bits/byte", number(run.bits_per_byte, 3), "held-out text, mean over sources"),
         figure("tokens/s", whole(run.tokens_per_second)), figure(run.state === "running" ? "left" : "LR", run.state === "running" ? duration(run.seconds_left) : brief(run.lr)),
         figure("grad norm", brief(run.grad_norm)), figure("skipped", whole(run.skipped))),
+      run.state === "stopped" && run.steps ? h("p", { class: "why" }, `Stopped at step ${whole(run.step)} of ${whole(run.steps)}; --resume goes on.`) : null,
+      run.damaged ? h("p", { class: "why" }, `${whole(run.damaged)} lines of its files are cut or damaged and were left out.`) : null,
       why ? h("p", { class: "why bad" }, why) : null);
   }
 
