@@ -130,12 +130,12 @@ def test_a_foreign_host_header_is_refused(view: HttpView) -> None:
 
 def test_raw_nonsense_does_not_stop_it(view: HttpView) -> None:
     for data in (b"\x00\xff\r\n\r\n", b"GET\r\n\r\n", b"GET /" + b"x" * 100_000 + b" HTTP/1.1\r\n\r\n", b""):
-        with socket.create_connection(("127.0.0.1", view.port), timeout=10) as raw:  # type: ignore[attr-defined]
-            with contextlib.suppress(OSError):  # it may hang up before it has read all of this
-                raw.sendall(data)
-                raw.shutdown(socket.SHUT_WR)
-                while raw.recv(65536):
-                    pass
+        raw = socket.create_connection(("127.0.0.1", view.port), timeout=10)  # type: ignore[attr-defined]
+        with raw, contextlib.suppress(OSError):  # it may hang up before it has read all of this
+            raw.sendall(data)
+            raw.shutdown(socket.SHUT_WR)
+            while raw.recv(65536):
+                pass
     assert ask(view, "/loss")[0] == 200
 
 
