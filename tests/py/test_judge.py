@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -171,14 +172,44 @@ def test_busy_servers_are_asked_again_with_growing_patience(server: Judge, tmp_p
 
 
 def test_time_outs_end_and_a_broken_endpoint_is_not_asked_for_all(tmp_path: Path) -> None:
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as silent:
         endpoint = Endpoint(f"http://127.0.0.1:{silent.getsockname()[1]}", "m", timeout=0.2, retries=0)
         texts = [JudgedText(str(k)) for k in range(5)]
         judged = judge_samples(texts, "r", "m", JudgeCache(tmp_path), endpoint, parallel=1)
     assert "timed out" in judged[0].fault
     assert [one.fault for one in judged[1:]] == ["not asked: the endpoint cannot be used"] * 4
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [b"HTTP/1.1 200 OK\r\nX-Slow: ", b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 401 No\r\n\r\n"],
+    ids=["header", "answer", "refusal"],
+)
+def test_an_endpoint_that_drips_is_left_when_the_time_is_up(begin: bytes) -> None:
+    left = threading.Event()
+
+    def drip(listening: socket.socket) -> None:
+        connection, _ = listening.accept()
+        with connection:
+            try:
+                connection.sendall(begin)
+                while not stop.wait(0.02):
+                    connection.sendall(b"x")
+            except OSError:
+                left.set()
+
+    stop = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=drip, args=(listening,))
+        thread.start()
+        endpoint = Endpoint(f"http://127.0.0.1:{listening.getsockname()[1]}", "m", timeout=0.3, retries=0)
+        giving_up = threading.Timer(10, stop.set)  # without a bound the request would last for ever
+        giving_up.start()
+        with pytest.raises(EndpointError, match=r"no whole answer within 0\.3 s"):
+            ask(endpoint, [])
+        assert left.wait(10)  # and the connection does not stay open behind our back
+        giving_up.cancel()
+        thread.join()
 
 
 @pytest.mark.parametrize(

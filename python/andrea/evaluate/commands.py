@@ -164,7 +164,7 @@ def judge(
     ] = None,
     parallel: Annotated[int, typer.Option("--parallel", min=1, max=64, help="Questions at once.")] = 4,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0.1, max=86400.0, help="Seconds without an answer.")
+        float, typer.Option("--timeout", min=0.1, max=86400.0, help="Seconds for a whole answer.")
     ] = 60.0,
     retries: Annotated[int, typer.Option("--retries", min=0, max=20, help="After 429, 5xx, no answer.")] = 4,
     body: Annotated[
