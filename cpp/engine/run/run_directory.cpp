@@ -17,6 +17,7 @@
 
 #include "engine/errors.h"
 #include "engine/files/posix_file.h"
+#include "engine/files/temporary_file.h"
 #include "engine/run/checkpoint_file.h"
 #include "engine/run/checkpoint_pair.h"
 
@@ -206,7 +207,7 @@ void RunDirectory::commit(const RunState& state) {
 void RunDirectory::link(std::int64_t step, const std::string& suffix) {
   const std::string source = bin_path(step);
   const std::string target = file(suffix + ".bin");
-  const std::string temporary = path_ + "/." + name_ + suffix + ".bin." + std::to_string(::getpid()) + ".tmp";
+  const std::string temporary = temporary_beside(target);
   remove_file(temporary);
   if (::link(source.c_str(), temporary.c_str()) == 0) {
     if (std::rename(temporary.c_str(), target.c_str()) != 0) {
