@@ -145,6 +145,32 @@ def test_a_dead_endpoint_still_reports_what_is_cached(
     assert judge(samples, *cache, "--last", 2) == 0
 
 
+@pytest.mark.parametrize("fault", ["a file", "a file above", "read-only", "a folder for the verdict"])
+def test_a_cache_that_cannot_keep_is_told_before_anything_is_asked(
+    server: Judge, samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], fault: str
+) -> None:
+    cache = tmp_path / "cache"
+    if fault == "a file":
+        cache.write_text("x")
+    elif fault == "a file above":
+        cache.write_text("x")
+        cache = cache / "below"
+    elif fault == "read-only":
+        cache = Path("/proc/andrea")  # where root cannot write either
+    else:
+        sample = read_samples(samples)[0]
+        JudgeCache(cache).path_of("m", default_rubric(), sample, {}).mkdir(parents=True)
+    assert judge(samples, "--url", server.url, "--cache", cache) == 74
+    assert "choose another --cache" in capsys.readouterr().err.lower()
+    assert server.seen == []
+
+
+def test_a_cache_whose_parents_are_missing_is_made(server: Judge, samples: Path, tmp_path: Path) -> None:
+    assert judge(samples, "--url", server.url, "--cache", tmp_path / "a" / "b") == 0
+    assert len(list((tmp_path / "a" / "b").rglob("*.json"))) == 3
+    assert judge(samples, "--cache", tmp_path / "a" / "b") == 0
+
+
 def test_busy_servers_are_asked_again_with_growing_patience(server: Judge, tmp_path: Path) -> None:
     waits: list[float] = []
     endpoint = Endpoint(server.url, "m", retries=4, longest_wait=5)

@@ -6,6 +6,7 @@ the request. What is there already is not asked again, and is reported although 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
@@ -16,9 +17,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from tempfile import TemporaryFile
 from threading import Event
 from typing import Any
 
+from andrea.data.files import write_bytes
 from andrea.errors import DataError, IoError
 from andrea.evaluate.judge_client import (
     BusyError,
@@ -94,20 +97,28 @@ class JudgeCache:
         except (OSError, ValueError, LookupError, TypeError, JudgeError):
             return None
 
+    def check(self, paths: Iterable[Path]) -> None:
+        """Raise IoError if a verdict could not be kept in one of `paths`: before an answer is paid for."""
+        seen: set[Path] = set()
+        for path in paths:
+            try:
+                if path.is_dir():
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+                if path.parent not in seen:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    with TemporaryFile(dir=path.parent) as probe:
+                        probe.write(b" " * 4096)
+                seen.add(path.parent)
+            except OSError as error:
+                raise IoError(
+                    f"--cache {self.folder}: no verdict could be kept there ({error.strerror}: "
+                    f"{error.filename or path.parent}); nothing was asked. Choose another --cache"
+                ) from error
+
     def put(self, path: Path, model: str, verdict: Verdict) -> None:
         """Keep a verdict. Raises IoError."""
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(
-                json.dumps({"model": model, "score": verdict.score, "reason": verdict.reason}),
-                encoding="utf-8",
-            )
-            os.replace(temporary, path)
-        except OSError as error:
-            raise IoError(
-                f"cannot keep a verdict in {self.folder}: {error.strerror}; choose another --cache"
-            ) from error
+        kept = {"model": model, "score": verdict.score, "reason": verdict.reason}
+        write_bytes(path, json.dumps(kept).encode())
 
 
 def judge_samples(
@@ -130,6 +141,8 @@ def judge_samples(
     paths = [cache.path_of(model, rubric, sample, body) for sample in samples]
     kept = {path: cache.get(path) for path in dict.fromkeys(paths)}
     missing = {path: sample for path, sample in zip(paths, samples, strict=True) if kept[path] is None}
+    if endpoint is not None:
+        cache.check(missing)
     faults: dict[Path, str] = {}
     fresh: dict[Path, Verdict] = {}
     unusable = Event()
