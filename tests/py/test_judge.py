@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from andrea import ConfigError
+from andrea.audit.samples import read_history
 from andrea.cli import run
 from andrea.evaluate.judge import (
     JudgeCache,
@@ -346,6 +347,28 @@ def test_samples_are_read_from_a_run_and_bad_files_are_named(tmp_path: Path) -> 
     assert judge(tmp_path / "nothing.jsonl") == 74
     (tmp_path / "empty").mkdir()
     assert judge(tmp_path / "empty") == 65
+
+
+def test_a_torn_line_is_left_out_as_by_the_audit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [
+        json.dumps({"step": step, "loss": 1.0, "prompt": "", "text": f"a{step}"}) for step in (10, 20, 30)
+    ]
+    torn = "[\n" + ",\n".join(lines)[:-9]
+    (tmp_path / "tiny.samples.json").write_text(torn)
+    (tmp_path / "tiny.loss.json").write_text("[]")
+    (tmp_path / "lines.jsonl").write_text("\n".join(lines)[:-9])
+    audited = read_history(tmp_path)
+    for path in (tmp_path, tmp_path / "lines.jsonl"):
+        notes: list[str] = []
+        read = read_samples(path, notes=notes)
+        assert [one.text for one in read] == [one.text for one in audited.samples] == ["a10", "a20"]
+        assert [note.partition(": ")[2] for note in notes] == ["1 line cut or damaged, and left out"]
+    assert judge(tmp_path, "--cache", tmp_path / "cache") == 74  # nothing asked, nothing cached
+    assert "[tiny.samples.json: 1 line cut" in capsys.readouterr().err
+    (tmp_path / "list.json").write_text(json.dumps([json.loads(line) for line in lines], indent=2))
+    assert len(read_samples(tmp_path / "list.json")) == 3
+    (tmp_path / "tiny.samples.json").write_text("[\n" + lines[0] + ",\n" + "[" * 100_000)
+    assert [one.text for one in read_history(tmp_path).samples] == ["a10"]
 
 
 def test_wrong_settings_are_refused_before_anything_is_sent(

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from andrea.curriculum.runs import Run, find_runs, newest_states, way_to_a_run
+from andrea.curriculum.runs import Run, elements, find_runs, newest_states, way_to_a_run
 from andrea.errors import CheckpointError, ConfigError, DataError, IoError
 from andrea.state_file import read_state
 
@@ -126,28 +123,6 @@ def _number(value: Any) -> float | None:
     except OverflowError:
         return None
     return number if math.isfinite(number) else None
-
-
-def elements(path: Path, notes: list[str]) -> Iterator[Any]:
-    """Yield the elements of a history file, one a line; a line that a kill cut is left out and noted."""
-    try:
-        file = path.open("rb")
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise IoError(f"cannot read {path}: {error.strerror}") from error
-    cut = 0
-    with file:
-        for line in file:
-            text = line.strip().removeprefix(b"[\n").rstrip(b",")
-            if text in (b"", b"[", b"]"):
-                continue
-            try:
-                yield msgspec.json.decode(text)
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                cut += 1
-    if cut:
-        notes.append(f"{path.name}: {cut} lines are cut or damaged and were left out")
 
 
 def _newest_state(directory: Path, notes: list[str]) -> tuple[dict[str, Any] | None, bool]:

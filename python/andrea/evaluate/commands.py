@@ -187,7 +187,10 @@ def judge(
         endpoint = Endpoint(url, model, _key(key_env), extra, timeout, retries)
         if endpoint.key and not url.lower().startswith("https:") and not _loopback(url):
             print("[the key travels unencrypted: --url is http, not https]", file=sys.stderr)
-    chosen = read_samples(samples, last)
+    notes: list[str] = []
+    chosen = read_samples(samples, last, notes)
+    for note in notes:
+        print(f"[{_line(note)}]", file=sys.stderr)
     folder = cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "andrea" / "judge"
     judged = judge_samples(
         chosen, text, model, JudgeCache(folder), endpoint, parallel, extra=extra, on_done=_judged_so_far

@@ -21,6 +21,7 @@ from tempfile import TemporaryFile
 from threading import Event
 from typing import Any
 
+from andrea.curriculum.runs import elements_of
 from andrea.data.files import write_bytes
 from andrea.errors import DataError, IoError
 from andrea.evaluate.judge_client import (
@@ -196,10 +197,11 @@ def mean_of(judgements: Iterable[Judgement]) -> tuple[float, float | None] | Non
     return statistics.fmean(scores), error
 
 
-def read_samples(path: Path, last: int | None = None) -> list[JudgedText]:
+def read_samples(path: Path, last: int | None = None, notes: list[str] | None = None) -> list[JudgedText]:
     """Return the samples of a run directory, of a `.samples.json`, or of JSON lines (`andrea sample --json`).
 
-    `last`: only the last steps' (of a run) or lines. Raises DataError for what holds no text, OSError.
+    `last`: only the last steps' (of a run) or lines. Lines that a kill cut are left out, as by the audit, and
+    told in `notes`. Raises DataError for what holds no text, OSError.
     """
     if path.is_dir():
         files = sorted(path.glob("*.samples.json"))
@@ -207,25 +209,31 @@ def read_samples(path: Path, last: int | None = None) -> list[JudgedText]:
         if not files:
             raise DataError(f"{path}: no .samples.json is in it; give a run directory or a file of samples")
         path = files[-1]
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 at byte {error.start}") from error
-    try:
-        if text.lstrip().startswith("["):
-            rows = json.loads(text)
-        else:
-            # Not splitlines: U+2028 and the like may stand in a JSON string as they are.
-            rows = [json.loads(line) for line in text.split("\n") if line.strip()]
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: not JSON ({error}); a list of samples or one object a line") from error
+    left_out: list[str] = []
+    rows = _rows_of(path, left_out)
     samples = [_sample_of(path, number, row) for number, row in enumerate(rows, 1)]
     if not samples:
-        raise DataError(f"{path}: no sample is in it")
+        raise DataError(
+            f"{path}: no sample is in it; a list of samples or one JSON object a line is needed"
+            + "".join(f" ({note})" for note in left_out)
+        )
+    if notes is not None:
+        notes += left_out
     if last is not None and samples and all(isinstance(row.get("step"), int) for row in rows):
         steps = sorted({row["step"] for row in rows})[-last:]
         return [sample for sample, row in zip(samples, rows, strict=True) if row["step"] >= steps[0]]
     return samples if last is None else samples[-last:]
+
+
+def _rows_of(path: Path, notes: list[str]) -> list[Any]:
+    content = path.read_bytes()  # once: it may be a pipe
+    try:
+        rows = json.loads(content)  # a list whatever its layout
+    except (ValueError, RecursionError):
+        rows = None
+    if isinstance(rows, list):
+        return rows
+    return list(elements_of(content.split(b"\n"), path.name, notes))
 
 
 def _sample_of(path: Path, number: int, row: object) -> JudgedText:
