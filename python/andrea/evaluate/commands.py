@@ -59,7 +59,7 @@ def evaluate(
         print(f"[{note}]", file=sys.stderr)
     files = _files(trained, data or [])
     if not files:
-        raise ConfigError(f"{model}: its experiment names no held-out files (eval); give --data X.btok")
+        raise ConfigError(_nothing_held_out(model, trained))
     results = []
     for name, path in files:
         results.append(evaluate_source(trained, name, path, max_windows, batch, _progress))
@@ -105,6 +105,17 @@ def _files(trained: TrainedModel, data: list[Path]) -> list[tuple[str, Path]]:
         if source.get(kind)
     }
     return [(known.get(path.resolve(), path.name.removesuffix(".btok")), path) for path in data]
+
+
+def _nothing_held_out(model: Path, trained: TrainedModel) -> str:
+    data = json.loads(trained.engine.experiment.effective_json())["data"]
+    trained_on = next((source["train"] for source in data["sources"] if source.get("train")), "X.btok")
+    return (
+        f"{model}: its experiment names no held-out text (eval). Pack text that is new to it, and name it:\n"
+        f"  andrea data pack OTHER.txt --tokenizer {data.get('tokenizer') or 'T'} --out other.btok\n"
+        f"  andrea eval {model} --data other.btok\n"
+        f"How well it knows what it was trained on: andrea eval {model} --data {trained_on}"
+    )
 
 
 def _row(result: SourceLoss, width: int) -> str:
