@@ -392,6 +392,8 @@ def test_wrong_settings_are_refused_before_anything_is_sent(
         assert judge(samples, *flags) == 78
     assert judge(samples, "--timeout", "inf") == 64
     assert judge(samples, "--rubric", os.devnull) == 65
+    assert judge(samples, "--rubric", "/dev/zero") == 65
+    assert judge("/dev/zero") == 65
     with pytest.raises(ConfigError, match="blanks"):
         Endpoint("http://x", "m", "two words")
     capsys.readouterr()

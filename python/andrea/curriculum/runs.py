@@ -108,14 +108,21 @@ def checkpoints(run: Run) -> dict[str, Any]:
 
 def elements(path: Path, notes: list[str]) -> Iterator[Any]:
     """Yield the elements of a history file, one a line; nothing if it is not there. Raises IoError."""
+    require_regular(path)
     try:
         file = path.open("rb")
     except FileNotFoundError:
         return
     except OSError as error:
-        raise IoError(f"cannot read {path}: {error.strerror}") from error
+        raise IoError(f"cannot read {path}: {error.strerror}; check the permissions") from error
     with file:
         yield from elements_of(file, path.name, notes)
+
+
+def require_regular(path: Path) -> None:
+    """Raise IoError if a folder, a pipe or a device is where a history should be: it may have no end."""
+    if path.exists() and not path.is_file():
+        raise IoError(f"cannot read {path}: it is no regular file; a run writes none of that kind")
 
 
 def elements_of(lines: Iterable[bytes], name: str, notes: list[str]) -> Iterator[Any]:

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from andrea.errors import ConfigError, IoError
+from andrea.errors import ConfigError, DataError, IoError
 
 
 def fsync_directory(directory: Path) -> None:
@@ -117,6 +117,20 @@ def write_bytes(path: Path, content: bytes) -> None:
     """Replace `path` by `content` in one durable step."""
     with atomic_write(path) as out:
         out.write(content)
+
+
+def read_at_most(path: Path, most: int) -> bytes:
+    """Return what is in `path`, a pipe too. Raises DataError if that is more than `most` bytes, OSError."""
+    with open(path, "rb") as source:
+        return at_most(source, most, str(path))
+
+
+def at_most(source: IO[bytes], most: int, name: str) -> bytes:
+    """Return the rest of an open file; DataError if that is more than `most` bytes (/dev/zero has no end)."""
+    content = source.read(most + 1)
+    if len(content) > most:
+        raise DataError(f"{name}: more than {most:,} bytes; give a smaller file")
+    return content
 
 
 def sha256_of(path: Path) -> str:

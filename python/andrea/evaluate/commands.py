@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
 EXIT_IO = 74
+_MOST_RUBRIC = 1 << 20  # bytes; it travels with each question
 
 
 def evaluate(
@@ -272,10 +273,11 @@ def _line(text: str) -> str:
 
 
 def _rubric(path: Path) -> str:
+    from andrea.data.files import read_at_most
     from andrea.errors import DataError
 
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_at_most(path, _MOST_RUBRIC).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 at byte {error.start}; save the rubric as UTF-8") from error
     if not text.strip():

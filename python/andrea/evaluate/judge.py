@@ -21,8 +21,8 @@ from tempfile import TemporaryFile
 from threading import Event
 from typing import Any
 
-from andrea.curriculum.runs import elements_of
-from andrea.data.files import write_bytes
+from andrea.curriculum.runs import elements_of, require_regular
+from andrea.data.files import read_at_most, write_bytes
 from andrea.errors import DataError, IoError
 from andrea.evaluate.judge_client import (
     BusyError,
@@ -34,6 +34,7 @@ from andrea.evaluate.judge_client import (
     read_verdict,
 )
 
+_MOST_BYTES = 1 << 28  # of samples
 _FORMAT = 1  # of the question below and of the cache
 _ANSWER = (
     'Answer with one JSON object and nothing else: {"score": a number from 0 to 10, "reason": "one sentence"}'
@@ -209,6 +210,7 @@ def read_samples(path: Path, last: int | None = None, notes: list[str] | None = 
         if not files:
             raise DataError(f"{path}: no .samples.json is in it; give a run directory or a file of samples")
         path = files[-1]
+        require_regular(path)
     left_out: list[str] = []
     rows = _rows_of(path, left_out)
     samples = [_sample_of(path, number, row) for number, row in enumerate(rows, 1)]
@@ -226,7 +228,7 @@ def read_samples(path: Path, last: int | None = None, notes: list[str] | None = 
 
 
 def _rows_of(path: Path, notes: list[str]) -> list[Any]:
-    content = path.read_bytes()  # once: it may be a pipe
+    content = read_at_most(path, _MOST_BYTES)  # once: it may be a pipe
     try:
         rows = json.loads(content)  # a list whatever its layout
     except (ValueError, RecursionError):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MOST_AT_ONCE = 1024
 AT_ONCE_CPU, AT_ONCE_CUDA = 8, 64  # above 8 the CPU takes another path, with other rounding
 
+MOST_PROMPTS = 1 << 26  # bytes of --prompts
 MOST_SAMPLES = 100_000  # of a prompt; all texts of a call are held in memory
 
 
@@ -244,11 +245,15 @@ def _load(
 
 
 def _lines(path: Path) -> list[str]:
+    from andrea.data.files import at_most, read_at_most
     from andrea.errors import DataError, IoError
 
     if str(path) == "-" and sys.stdin is None:
         raise IoError("--prompts -: standard input is closed")
-    content = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+    if str(path) == "-":
+        content = at_most(sys.stdin.buffer, MOST_PROMPTS, "--prompts -")
+    else:
+        content = read_at_most(path, MOST_PROMPTS)
     try:
         text = content.decode("utf-8-sig")
         return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
@@ -286,6 +291,8 @@ def _say_of_context(trained: TrainedModel, texts: list[str], tokens: int) -> Non
 
 
 def _stops(given: list[str] | None) -> tuple[str, ...]:
+    if given and "" in given:
+        raise typer.BadParameter("an empty text would end it before it begins", param_hint="--stop")
     return tuple(text.replace("\\n", "\n").replace("\\t", "\t") for text in given or [])
 
 
