@@ -259,6 +259,16 @@ def test_refusals_are_final_and_never_show_the_key(
     assert len(server.seen) == 1
 
 
+def test_the_address_is_the_base_with_the_path_of_the_protocol() -> None:
+    for url, address in (
+        ("http://h", "http://h/chat/completions"),
+        ("http://h:8/v1/", "http://h:8/v1/chat/completions"),
+        ("https://h/v1/chat/completions", "https://h/v1/chat/completions"),
+        ("https://h/x?api-version=1", "https://h/x/chat/completions?api-version=1"),
+    ):
+        assert Endpoint(url, "m").address == address
+
+
 def test_a_judge_that_repeats_the_key_does_not_get_it_kept(server: Judge, tmp_path: Path) -> None:
     key = 'sk-a"\\b-0123456789'
     endpoint, cache = Endpoint(server.url, "m", key, retries=0), JudgeCache(tmp_path)
@@ -381,6 +391,8 @@ def test_wrong_settings_are_refused_before_anything_is_sent(
         ("--url", "ftp://x"),
         ("--url", "http://u:p@x"),
         ("--url", "http://["),
+        ("--url", f"http://{'a' * 64}/v1"),
+        ("--url", "http://a..b/v1"),
         ("--url", "http://127.0.0.1:65545"),
         ("--url", "http://127.0.0.1:9/\u00fc"),
         ("--url", ""),

@@ -63,6 +63,7 @@ class Endpoint:
         try:
             parts = urlsplit(self.url)
             _ = parts.port  # beyond 65535 the system would take another one
+            (parts.hostname or "").encode("idna")  # labels that no name has
         except ValueError as error:
             raise ConfigError(f"{wrong} ({error})") from None
         if parts.scheme not in ("http", "https") or not parts.hostname or not _is_plain(self.url):
@@ -74,9 +75,10 @@ class Endpoint:
 
     @property
     def address(self) -> str:
-        """The address that is asked."""
-        base = self.url.rstrip("/")
-        return base if base.endswith("/chat/completions") else base + "/chat/completions"
+        """The address that is asked; what stands behind a ? stays there (api-version=...)."""
+        parts = urlsplit(self.url)
+        path = parts.path.rstrip("/").removesuffix("/chat/completions") + "/chat/completions"
+        return parts._replace(path=path, fragment="").geturl()
 
 
 def _is_plain(text: str) -> bool:

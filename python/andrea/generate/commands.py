@@ -211,11 +211,14 @@ def _converse(talk: Chat) -> None:
 def _answer(talk: Chat, message: str) -> None:
     from andrea.generate.stream import fit_for_terminal
 
-    print("< ", end="", flush=True)
-    try:
-        reply = talk.ask(message, lambda piece: print(fit_for_terminal(piece), end="", flush=True))
-    finally:
-        print(flush=True)
+    shown = ["< "]  # not before the message has been taken
+
+    def show(piece: str) -> None:
+        print(*shown, fit_for_terminal(piece), sep="", end="", flush=True)
+        shown.clear()
+
+    reply = talk.ask(message, show)
+    print(*shown, flush=True)
     if reply.dropped:
         context = talk.model.engine.context
         _say(f"the context of {context} tokens is full: {reply.dropped} oldest turns dropped")
