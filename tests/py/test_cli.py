@@ -280,8 +280,22 @@ def test_init_makes_a_run_that_trains(tmp_path: Path) -> None:
     again = cli(*arguments)
     assert again.returncode == 78
     assert "already" in again.stderr
+    # Another size would replace the tokenizer and the sources of the first.
+    before = (out / "harris_segments.json").read_bytes()
+    other = cli("init", "--size", "12M", "--data", text, "--out", out)
+    assert other.returncode == 78
+    assert str(made) in other.stderr
+    assert (out / "harris_segments.json").read_bytes() == before
+    in_the_way = cli("init", "--size", "NANO", "--data", text, "--out", text)
+    assert in_the_way.returncode == 78
+    assert "is a file" in in_the_way.stderr
     absent = cli("init", "--size", "NANO", "--data", tmp_path / "absent.txt", "--out", tmp_path / "other")
     assert absent.returncode == 74
+    os.mkfifo(tmp_path / "pipe")  # it was waited for without end
+    for endless in (tmp_path / "pipe", "/dev/zero"):
+        refused = cli("init", "--size", "NANO", "--data", endless, "--out", tmp_path / "other")
+        assert refused.returncode == 74
+        assert "more than once" in refused.stderr
 
 
 def test_small_texts_are_evaluated_too(tmp_path: Path) -> None:

@@ -60,6 +60,8 @@ def texts_of(paths: Sequence[Path]) -> list[Text]:
     for path in paths:
         if not path.exists():
             raise IoError(f"{path}: there is no such file or folder")
+        if not path.is_dir() and not path.is_file():
+            raise IoError(f"{path} is a device or a pipe, and the text is read more than once; give a file")
         files = tuple(sorted(filter(_is_text, path.rglob("*")))) if path.is_dir() else (path,)
         if not files:
             raise DataError(f"{path}: no text in this folder; looked for {', '.join(TEXT_SUFFIXES)} files")
@@ -105,8 +107,11 @@ def prepare(
     check_holdout(holdout)
     title = f"ANDREA-{size.name}"
     config = out / f"{title}-TRAIN.json"
-    if config.exists():
-        raise ConfigError(f"{config} is there already; choose another --out, or remove it")
+    # Another size's experiment needs the tokenizer and the packed files that this one would replace.
+    if there := sorted(out.glob("ANDREA-*-TRAIN.json")):
+        raise ConfigError(f"{there[0]} is there already; choose another --out, or remove it")
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"--out {out} is a file; give a folder, which is made where it is missing")
     out.mkdir(parents=True, exist_ok=True)
     tokenizer = train(
         [Source(text.name, text.documents()) for text in texts], segments or size.segments, allow_fewer=True
