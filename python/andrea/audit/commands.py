@@ -61,17 +61,17 @@ def audit(
 
 def _check_places(html: Path | None, json: Path | None) -> None:
     """Raise ConfigError, before any work, if a report would replace something else than a report."""
+    from andrea.data.files import must_be_file_name
     from andrea.errors import ConfigError
 
     if html is not None and json is not None and html.resolve() == json.resolve():
         raise ConfigError(f"--html and --json both name {html}; give each a file of its own")
     for option, path, marks in (("--html", html, HTML_MARKS), ("--json", json, JSON_MARKS)):
-        if path is None or not path.exists():
+        if path is None:
             continue
-        if path.is_dir():
-            raise ConfigError(f"{option} {path} is a folder; give it a file name")
-        if not path.is_file():
-            continue  # a device or a pipe: writing refuses it
+        must_be_file_name(path, option)
+        if not path.exists():
+            continue
         with open(path, "rb") as file:
             begin = file.read(4096)
         if begin and not (begin.startswith(marks[0]) and marks[1] in begin):
