@@ -174,6 +174,19 @@ def test_a_history_that_is_no_file_is_refused(tmp_path: Path) -> None:
                 read(tmp_path / name)
 
 
+def test_steps_that_no_run_has_are_left_out(tmp_path: Path) -> None:
+    write_samples(tmp_path, ["whole"])
+    odd = ["-5", "true", "99999999999999999999", "1.5", "null"]
+    lines = [f'{{"step": {step}, "text": "odd"}}' for step in odd]
+    path = tmp_path / "x.samples.json"
+    path.write_text(path.read_text().removesuffix("\n]") + ",\n" + ",\n".join(lines) + "\n]")
+    (tmp_path / "x.loss.json").write_text("[\n[0, 2.0],\n[99999999999999999999, 1.0],\n[-1, 1.0]\n]")
+    history = read_history(tmp_path)
+    assert [sample.text for sample in history.samples] == ["whole"]
+    assert history.losses == [(0, 2.0)]
+    assert any("5 samples hold no text or no step" in note for note in history.notes)
+
+
 def test_page_shows_hostile_text_as_text(tmp_path: Path) -> None:
     hostile = '<script>alert(1)</script><img src=x onerror="x"></pre> \x1b[31m'
     write_samples(tmp_path, [hostile, "the " * 50, PROSE])

@@ -89,12 +89,14 @@ def _all_samples(run: Run, notes: list[str]) -> list[Sample]:
     if taken_back:
         notes.append(f"{taken_back} samples were taken back by a resume; the newest of each step counts")
     if without_text:
-        notes.append(f"{without_text} samples hold no text (a run without a tokenizer) and were left out")
+        notes.append(
+            f"{without_text} samples hold no text or no step and were left out (no tokenizer, or damage)"
+        )
     return [found[key] for key in sorted(found)]
 
 
 def _sample(element: Any, file: str) -> Sample | None:
-    if not isinstance(element, dict) or not isinstance(element.get("step"), int):
+    if not isinstance(element, dict) or not _is_step(element.get("step")):
         return None
     text, loss, told = element.get("text"), element.get("loss"), element.get("coherence")
     if not isinstance(text, str):
@@ -111,7 +113,11 @@ def _sample(element: Any, file: str) -> Sample | None:
 
 
 def _is_loss(element: Any) -> bool:
-    return isinstance(element, list) and len(element) == 2 and isinstance(element[0], int)
+    return isinstance(element, list) and len(element) == 2 and _is_step(element[0])
+
+
+def _is_step(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**31  # of a damaged line, any number
 
 
 def _number(value: Any) -> float | None:

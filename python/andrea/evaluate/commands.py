@@ -105,7 +105,8 @@ def _files(trained: TrainedModel, data: list[Path]) -> list[tuple[str, Path]]:
         for kind in ("train", "eval")
         if source.get(kind)
     }
-    return [(known.get(path.resolve(), path.name.removesuffix(".btok")), path) for path in data]
+    once = {path.resolve(): path for path in data}  # a file that is named twice would count twice in the mean
+    return [(known.get(place, path.name.removesuffix(".btok")), path) for place, path in once.items()]
 
 
 def _nothing_held_out(model: Path, trained: TrainedModel) -> str:
