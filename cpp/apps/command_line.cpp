@@ -64,7 +64,7 @@ constexpr FlagSpec kFlags[] = {
     {kPlan, "plan", nullptr, "print the memory plan and stop"},
     {kBench, "bench", nullptr, "measure a training step and its operations, and stop; opens no data"},
     {kBenchSteps, "bench-steps", "N", "timed steps [40 on a GPU, 5 on the CPU]"},
-    {kBenchOnly, "bench-only", "NAME", "operations whose name begins so, such as attn_ [all]"},
+    {kBenchOnly, "bench-only", "NAME", "operations whose name begins so, such as attn_; or none [all]"},
     {kJson, "json", nullptr, "the report of --plan or --bench for programs"},
     {kBatchSize, "batch-size", "N", "of --plan and --bench, instead of the experiment's"},
     {kMicroBatches, "micro-batches", "N", "the same"},

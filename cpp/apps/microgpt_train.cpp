@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <exception>
 #include <optional>
+#include <stdexcept>
+#include <string>
 
 #include "apps/command_line.h"
 #include "apps/progress_lines.h"
@@ -25,8 +27,12 @@ int train(const CommandLine& line) {
   if (line.recompute) experiment.train.recompute = *line.recompute;
 
   if (line.bench) {
-    const BenchReport report = run_bench(experiment, line.engine, line.bench_options);
-    std::printf("%s", line.json ? (bench_json(report) + "\n").c_str() : describe_bench(report).c_str());
+    try {
+      const BenchReport report = run_bench(experiment, line.engine, line.bench_options);
+      std::printf("%s", line.json ? (bench_json(report) + "\n").c_str() : describe_bench(report).c_str());
+    } catch (const std::invalid_argument& error) {
+      throw UsageError(std::string("--bench-only: ") + error.what());
+    }
     return static_cast<int>(ExitCode::kFinished);
   }
   if (line.plan) {

@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "engine/errors.h"
+#include "engine/files/temporary_file.h"
 #include "engine/hash/xxh64.h"
 #include "tokenizer/utf8.h"
 
@@ -88,7 +89,7 @@ void write_durably(const std::string& path, const std::string& text) {
   if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode))
     throw IoError("cannot write the tokenizer " + path +
                   ": a directory, a device or a pipe is there; choose another path");
-  const std::string temporary = path + ".tmp." + std::to_string(::getpid());
+  const std::string temporary = temporary_beside(path);
   try {
     const OpenFile file(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC);
     if (file.fd() < 0) refuse_write(path, "open");

@@ -17,6 +17,7 @@ from typing import IO, TypedDict
 import numpy as np
 import numpy.typing as npt
 
+from andrea.data.files import temporary_beside
 from andrea.errors import CheckpointError, IoError
 
 Floats = npt.NDArray[np.float32]
@@ -181,7 +182,7 @@ def write_checkpoint(
             f"{name} is a device, a pipe or a socket, which a new file would replace; choose another path"
         )
     directory = Path(name).parent
-    temporary = directory / f".{Path(name).name}.{os.getpid()}.tmp"
+    temporary = temporary_beside(Path(name))
     try:
         space = os.statvfs(directory)
         free = space.f_bavail * space.f_frsize

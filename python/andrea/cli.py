@@ -125,12 +125,18 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return _complain("interrupted", 130)
     except OSError as error:
-        return _complain(str(error), EXIT_IO)
+        return _complain(_of_system(error), EXIT_IO)
     except Exception as error:
         odd = [given for given in arguments if not _is_text(given)]
         if odd and isinstance(error, (TypeError, UnicodeError)):  # what the engine makes of such a path
             return _complain(f"{odd[0]!r} is not UTF-8; give that file another name", EXIT_USAGE)
         return _complain(*explain(error))
+
+
+def _of_system(error: OSError) -> str:
+    if error.strerror is None:
+        return str(error)
+    return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}; check the path"
 
 
 def _is_text(argument: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 from pathlib import Path
@@ -16,8 +17,10 @@ from andrea.audit.marks import longest_loop, marks_of
 from andrea.audit.report_html import chosen, html_report
 from andrea.audit.report_text import text_lines
 from andrea.audit.samples import read_history
+from andrea.cli import run
 from andrea.data.btok import BtokWriter
 from andrea.errors import ConfigError, DataError, IoError
+from andrea.evaluate.judge import read_samples
 from tiny_run import WORDS, cli, make_experiment, train
 from tokenizer_cases import LANGUAGES, source_text, topics
 
@@ -133,6 +136,55 @@ def test_archives_torn_lines_and_empty_runs(tmp_path: Path) -> None:
         read_history(tmp_path / "empty")
     with pytest.raises(IoError, match="no such run"):
         read_history(tmp_path / "nowhere")
+
+
+def test_reports_replace_nothing_but_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--json RUN/x.samples.json` wrote over the very samples that it had read."""
+    write_samples(tmp_path, [PROSE, PROSE])
+    (tmp_path / "step_000010.bin").write_bytes(b"weights")
+    (tmp_path / "page.html").write_text("<!doctype html><title>mine</title>")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    for flag, name, says in (
+        ("--json", "x.samples.json", "no report of an audit"),
+        ("--html", "step_000010.bin", "no report of an audit"),
+        ("--html", "page.html", "no report of an audit"),
+        ("--html", ".", "is a folder"),
+    ):
+        assert run(["audit", str(tmp_path), flag, str(tmp_path / name)]) == 78
+        shown = capsys.readouterr()
+        assert says in shown.err
+        assert shown.out == ""
+    both = str(tmp_path / "both")
+    assert run(["audit", str(tmp_path), "--html", both, "--json", both]) == 78
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    places = ["--html", str(tmp_path / "r.html"), "--json", str(tmp_path / "r.json")]
+    for _ in range(2):  # an earlier report is replaced
+        assert run(["audit", str(tmp_path), *places]) == 0
+
+
+def test_a_history_that_is_no_file_is_refused(tmp_path: Path) -> None:
+    for name in ("folder", "pipe", "endless"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "folder" / "x.samples.json").mkdir()
+    os.mkfifo(tmp_path / "pipe" / "x.samples.json")
+    (tmp_path / "endless" / "x.samples.json").symlink_to("/dev/zero")
+    for name in ("folder", "pipe", "endless"):
+        for read in (read_history, read_samples):
+            with pytest.raises(IoError, match="no regular file"):
+                read(tmp_path / name)
+
+
+def test_steps_that_no_run_has_are_left_out(tmp_path: Path) -> None:
+    write_samples(tmp_path, ["whole"])
+    odd = ["-5", "true", "99999999999999999999", "1.5", "null"]
+    lines = [f'{{"step": {step}, "text": "odd"}}' for step in odd]
+    path = tmp_path / "x.samples.json"
+    path.write_text(path.read_text().removesuffix("\n]") + ",\n" + ",\n".join(lines) + "\n]")
+    (tmp_path / "x.loss.json").write_text("[\n[0, 2.0],\n[99999999999999999999, 1.0],\n[-1, 1.0]\n]")
+    history = read_history(tmp_path)
+    assert [sample.text for sample in history.samples] == ["whole"]
+    assert history.losses == [(0, 2.0)]
+    assert any("5 samples hold no text or no step" in note for note in history.notes)
 
 
 def test_page_shows_hostile_text_as_text(tmp_path: Path) -> None:

@@ -61,6 +61,20 @@ def test_the_table_is_for_people_and_can_be_cut(config: Path) -> None:
     assert "maker's peak: n/a" in result.stdout
 
 
+def test_a_filter_that_matches_nothing_lists_what_there_is(config: Path) -> None:
+    for result in (
+        cli("bench", config, *FLAGS, "--steps", 1, "--only", "zzz"),
+        binary("--bench", "--config", config, *FLAGS, "--bench-steps", 1, "--bench-only", "zzz"),
+    ):
+        assert result.returncode == 64
+        assert result.stdout == ""
+        assert '"zzz"; there are adamw, attn_bwd, ' in result.stderr.replace("\n", " ")
+        assert "-only" in result.stderr
+    result = cli("bench", config, *FLAGS, "--steps", 1, "--only", "none", "--json")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["operations"] == []
+
+
 @pytest.mark.parametrize(
     ("flags", "says"),
     [

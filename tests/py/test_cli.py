@@ -280,8 +280,52 @@ def test_init_makes_a_run_that_trains(tmp_path: Path) -> None:
     again = cli(*arguments)
     assert again.returncode == 78
     assert "already" in again.stderr
+    # Another size would replace the tokenizer and the sources of the first.
+    before = (out / "harris_segments.json").read_bytes()
+    other = cli("init", "--size", "12M", "--data", text, "--out", out)
+    assert other.returncode == 78
+    assert str(made) in other.stderr
+    assert (out / "harris_segments.json").read_bytes() == before
+    in_the_way = cli("init", "--size", "NANO", "--data", text, "--out", text)
+    assert in_the_way.returncode == 78
+    assert "is a file" in in_the_way.stderr
     absent = cli("init", "--size", "NANO", "--data", tmp_path / "absent.txt", "--out", tmp_path / "other")
     assert absent.returncode == 74
+    os.mkfifo(tmp_path / "pipe")  # it was waited for without end
+    for endless in (tmp_path / "pipe", "/dev/zero"):
+        refused = cli("init", "--size", "NANO", "--data", endless, "--out", tmp_path / "other")
+        assert refused.returncode == 74
+        assert "more than once" in refused.stderr
+
+
+def test_small_texts_are_evaluated_too(tmp_path: Path) -> None:
+    """Two kilobytes in few documents: 1 % of them is none, and `andrea eval RUN` had nothing to read."""
+    small, sentence = tmp_path / "small.txt", tmp_path / "sentence.txt"
+    small.write_text("\n\n".join(words(35, seed) for seed in range(14)))
+    sentence.write_text("The cat sat on the mat.\n")
+    for text, held in ((small, True), (sentence, False)):
+        out = tmp_path / text.stem
+        made = cli("init", "--size", "NANO", "--data", text, "--out", out)
+        assert made.returncode == 0, made.stderr
+        assert (f"andrea eval {out / 'run'}" in made.stdout) == held
+        config = out / "ANDREA-NANO-TRAIN.json"
+        settings = json.loads(config.read_text())
+        settings["train"]["batch_size"] = 1
+        config.write_text(json.dumps(settings))
+        assert train(config, out / "run", "--steps", 1).returncode == 0
+        measured = cli("eval", out / "run")
+        if held:
+            assert measured.returncode == 0, measured.stderr
+            (source,) = settings["data"]["sources"]
+            assert (out / source["eval"]).stat().st_size < (out / source["train"]).stat().st_size
+            continue
+        assert measured.returncode == 78
+        _, pack, new, old = measured.stderr.splitlines()
+        packed = tmp_path / "other.btok"
+        for line in (pack, new, old[old.index("andrea eval") :]):
+            line = line.replace("OTHER.txt", str(small)).replace("other.btok", str(packed))
+            did = cli(*line.split()[1:])
+            assert did.returncode == 0, did.stderr
 
 
 def test_doctor_says_what_is_here() -> None:

@@ -83,7 +83,9 @@ def test_figures_follow_their_definitions(config: Path, capsys: pytest.CaptureFi
 def test_a_part_is_spread_over_the_file(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = config.with_name("alpha.btok")
     losses = window_losses(config, path)
-    code, out, _ = evaluated(capsys, config, "--data", path, "--max-windows", 5, "--json", "--batch", 2)
+    code, out, _ = evaluated(
+        capsys, config, "--data", path, "--data", path, "--max-windows", 5, "--json", "--batch", 2
+    )  # named twice, measured once
     [source] = json.loads(out)["sources"]
     assert code == 0
     assert (source["source"], source["windows"]) == ("alpha (trained on)", 5)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from andrea.audit.samples import read_history
+from andrea.cli import run
 from andrea.errors import CheckpointError, ConfigError, DataError, IoError
 from andrea.export.gguf_file import export_gguf
 from andrea.export.hugging_face import export_folder
@@ -271,6 +272,29 @@ def test_pipes_and_files_without_end_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(IoError, match="file/x: cannot write"):  # and not the removal of its temporary file
         export_tensors(trained, tmp_path / "file" / "x", "f32", force=False)
+
+
+def test_what_is_read_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Even with --force: the model would be gone."""
+    model = make_model(tmp_path, "tied")
+    folder = tmp_path / "hf"
+    export_folder(model.trained(), folder, "f32", False, None)
+    link = tmp_path / "link.bin"
+    link.hardlink_to(model.checkpoint)
+    files = [model.checkpoint, link, *folder.iterdir()]
+    before = [file.read_bytes() for file in files]
+    for out in (model.checkpoint, link):
+        flags = ["--config", str(model.config), "--format", "safetensors", "--out", str(out), "--force"]
+        assert run(["export", str(model.checkpoint), *flags]) == 78
+        assert "is the checkpoint that is exported" in capsys.readouterr().err
+    for name in ("config.json", "model.safetensors"):
+        assert run(["import", str(folder), "--out", str(folder / name), "--force"]) == 78
+        assert "part of the model that is imported" in capsys.readouterr().err
+    assert [file.read_bytes() for file in files] == before
+    assert run(["import", str(folder / "config.json"), "--out", str(tmp_path / "i.bin")]) == 65
+    assert "give the folder" in capsys.readouterr().err
+    for _ in range(2):
+        assert run(["import", str(folder), "--out", str(folder / "i.bin"), "--force"]) == 0
 
 
 def test_what_cannot_be_exported_is_told(tmp_path: Path) -> None:

@@ -257,6 +257,16 @@ def test_standard_input_may_be_closed_or_no_text(
         assert "standard input is closed" in err
 
 
+def test_prompts_that_are_not_there_or_have_no_end(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for path, expected, says in (
+        ("/nowhere/prompts", 74, "/nowhere/prompts: No such file or directory; check the path"),
+        ("/dev/zero", 65, "more than 67,108,864 bytes"),
+    ):
+        code, out, err = andrea(capsys, config, "sample", "--prompts", path)
+        assert (code, out) == (expected, "")
+        assert says in err
+
+
 @pytest.mark.parametrize(
     ("flag", "value"),
     [
@@ -265,6 +275,7 @@ def test_standard_input_may_be_closed_or_no_text(
         ("--temperature", "inf"),
         ("--repetition-penalty", "1e400"),
         ("-n", "999999999"),
+        ("--stop", ""),
     ],
 )
 def test_values_that_mean_nothing_are_wrong_use(
@@ -290,6 +301,6 @@ def test_chat_answers_messages_and_lines_of_a_pipe(
     assert "forgotten" in err
     assert "/nonsense is no command" in err
     monkeypatch.setattr("sys.stdin", io.StringIO(" the" * 40 + "\n"))
-    code, _, err = andrea(capsys, config, "chat", *flags)
-    assert code == 65
+    code, out, err = andrea(capsys, config, "chat", *flags)
+    assert (code, out) == (65, "")  # nothing that looks like a reply
     assert "shorten it" in err

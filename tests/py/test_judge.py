@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from andrea import ConfigError
+from andrea.audit.samples import read_history
 from andrea.cli import run
 from andrea.evaluate.judge import (
     JudgeCache,
@@ -144,6 +146,32 @@ def test_a_dead_endpoint_still_reports_what_is_cached(
     assert judge(samples, *cache, "--last", 2) == 0
 
 
+@pytest.mark.parametrize("fault", ["a file", "a file above", "read-only", "a folder for the verdict"])
+def test_a_cache_that_cannot_keep_is_told_before_anything_is_asked(
+    server: Judge, samples: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], fault: str
+) -> None:
+    cache = tmp_path / "cache"
+    if fault == "a file":
+        cache.write_text("x")
+    elif fault == "a file above":
+        cache.write_text("x")
+        cache = cache / "below"
+    elif fault == "read-only":
+        cache = Path("/proc/andrea")  # where root cannot write either
+    else:
+        sample = read_samples(samples)[0]
+        JudgeCache(cache).path_of("m", default_rubric(), sample, {}).mkdir(parents=True)
+    assert judge(samples, "--url", server.url, "--cache", cache) == 74
+    assert "choose another --cache" in capsys.readouterr().err.lower()
+    assert server.seen == []
+
+
+def test_a_cache_whose_parents_are_missing_is_made(server: Judge, samples: Path, tmp_path: Path) -> None:
+    assert judge(samples, "--url", server.url, "--cache", tmp_path / "a" / "b") == 0
+    assert len(list((tmp_path / "a" / "b").rglob("*.json"))) == 3
+    assert judge(samples, "--cache", tmp_path / "a" / "b") == 0
+
+
 def test_busy_servers_are_asked_again_with_growing_patience(server: Judge, tmp_path: Path) -> None:
     waits: list[float] = []
     endpoint = Endpoint(server.url, "m", retries=4, longest_wait=5)
@@ -171,14 +199,44 @@ def test_busy_servers_are_asked_again_with_growing_patience(server: Judge, tmp_p
 
 
 def test_time_outs_end_and_a_broken_endpoint_is_not_asked_for_all(tmp_path: Path) -> None:
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as silent:
         endpoint = Endpoint(f"http://127.0.0.1:{silent.getsockname()[1]}", "m", timeout=0.2, retries=0)
         texts = [JudgedText(str(k)) for k in range(5)]
         judged = judge_samples(texts, "r", "m", JudgeCache(tmp_path), endpoint, parallel=1)
     assert "timed out" in judged[0].fault
     assert [one.fault for one in judged[1:]] == ["not asked: the endpoint cannot be used"] * 4
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [b"HTTP/1.1 200 OK\r\nX-Slow: ", b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 401 No\r\n\r\n"],
+    ids=["header", "answer", "refusal"],
+)
+def test_an_endpoint_that_drips_is_left_when_the_time_is_up(begin: bytes) -> None:
+    left = threading.Event()
+
+    def drip(listening: socket.socket) -> None:
+        connection, _ = listening.accept()
+        with connection:
+            try:
+                connection.sendall(begin)
+                while not stop.wait(0.02):
+                    connection.sendall(b"x")
+            except OSError:
+                left.set()
+
+    stop = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=drip, args=(listening,))
+        thread.start()
+        endpoint = Endpoint(f"http://127.0.0.1:{listening.getsockname()[1]}", "m", timeout=0.3, retries=0)
+        giving_up = threading.Timer(10, stop.set)  # without a bound the request would last for ever
+        giving_up.start()
+        with pytest.raises(EndpointError, match=r"no whole answer within 0\.3 s"):
+            ask(endpoint, [])
+        assert left.wait(10)  # and the connection does not stay open behind our back
+        giving_up.cancel()
+        thread.join()
 
 
 @pytest.mark.parametrize(
@@ -199,6 +257,16 @@ def test_refusals_are_final_and_never_show_the_key(
     assert "***" in str(caught.value)
     assert KEY not in str(caught.value)
     assert len(server.seen) == 1
+
+
+def test_the_address_is_the_base_with_the_path_of_the_protocol() -> None:
+    for url, address in (
+        ("http://h", "http://h/chat/completions"),
+        ("http://h:8/v1/", "http://h:8/v1/chat/completions"),
+        ("https://h/v1/chat/completions", "https://h/v1/chat/completions"),
+        ("https://h/x?api-version=1", "https://h/x/chat/completions?api-version=1"),
+    ):
+        assert Endpoint(url, "m").address == address
 
 
 def test_a_judge_that_repeats_the_key_does_not_get_it_kept(server: Judge, tmp_path: Path) -> None:
@@ -291,6 +359,28 @@ def test_samples_are_read_from_a_run_and_bad_files_are_named(tmp_path: Path) -> 
     assert judge(tmp_path / "empty") == 65
 
 
+def test_a_torn_line_is_left_out_as_by_the_audit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [
+        json.dumps({"step": step, "loss": 1.0, "prompt": "", "text": f"a{step}"}) for step in (10, 20, 30)
+    ]
+    torn = "[\n" + ",\n".join(lines)[:-9]
+    (tmp_path / "tiny.samples.json").write_text(torn)
+    (tmp_path / "tiny.loss.json").write_text("[]")
+    (tmp_path / "lines.jsonl").write_text("\n".join(lines)[:-9])
+    audited = read_history(tmp_path)
+    for path in (tmp_path, tmp_path / "lines.jsonl"):
+        notes: list[str] = []
+        read = read_samples(path, notes=notes)
+        assert [one.text for one in read] == [one.text for one in audited.samples] == ["a10", "a20"]
+        assert [note.partition(": ")[2] for note in notes] == ["1 line cut or damaged, and left out"]
+    assert judge(tmp_path, "--cache", tmp_path / "cache") == 74  # nothing asked, nothing cached
+    assert "[tiny.samples.json: 1 line cut" in capsys.readouterr().err
+    (tmp_path / "list.json").write_text(json.dumps([json.loads(line) for line in lines], indent=2))
+    assert len(read_samples(tmp_path / "list.json")) == 3
+    (tmp_path / "tiny.samples.json").write_text("[\n" + lines[0] + ",\n" + "[" * 100_000)
+    assert [one.text for one in read_history(tmp_path).samples] == ["a10"]
+
+
 def test_wrong_settings_are_refused_before_anything_is_sent(
     samples: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -301,6 +391,8 @@ def test_wrong_settings_are_refused_before_anything_is_sent(
         ("--url", "ftp://x"),
         ("--url", "http://u:p@x"),
         ("--url", "http://["),
+        ("--url", f"http://{'a' * 64}/v1"),
+        ("--url", "http://a..b/v1"),
         ("--url", "http://127.0.0.1:65545"),
         ("--url", "http://127.0.0.1:9/\u00fc"),
         ("--url", ""),
@@ -312,6 +404,8 @@ def test_wrong_settings_are_refused_before_anything_is_sent(
         assert judge(samples, *flags) == 78
     assert judge(samples, "--timeout", "inf") == 64
     assert judge(samples, "--rubric", os.devnull) == 65
+    assert judge(samples, "--rubric", "/dev/zero") == 65
+    assert judge("/dev/zero") == 65
     with pytest.raises(ConfigError, match="blanks"):
         Endpoint("http://x", "m", "two words")
     capsys.readouterr()

@@ -177,3 +177,24 @@ def test_what_is_no_checkpoint_gets_one_answer_from_all(
     }.items():
         assert command(["audit", str(path)]) in (65, 74)
         assert answer in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_tokenizer_that_was_moved_can_be_named(
+    trained: Path, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = json.loads((trained.parent / "tiny.json").read_text())
+    settings["data"]["tokenizer"] = "moved.json"
+    config = run.parent / "moved-experiment.json"
+    config.write_text(json.dumps(settings))
+    home = trained.parent / "harris_segments.json"
+    moved = home.rename(run.parent / "moved.json")
+    try:
+        for line in uses(run)[:1] + uses(run)[3:]:
+            assert command(line) == 74
+            assert (
+                "put it back, or name its place in an experiment given by --config" in capsys.readouterr().err
+            )
+        for line in uses(run, "--config", config)[:1] + uses(run, "--config", config)[3:]:
+            assert command(line) == 0, capsys.readouterr().err
+    finally:
+        moved.rename(home)

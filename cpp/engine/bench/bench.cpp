@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <set>
+#include <stdexcept>
 
 #include "engine/bench/peaks.h"
 #include "engine/bench/recorded_ops.h"
@@ -95,13 +97,28 @@ std::vector<Operation> grouped(const std::vector<RecordedCall>& calls, const Dev
   return operations;
 }
 
+bool is_wanted(const std::string& name, const std::string& only) {
+  return name.compare(0, only.size(), only) == 0;
+}
+
+void refuse_unknown(const std::vector<RecordedCall>& calls, const std::string& only) {
+  std::set<std::string> names;
+  for (const RecordedCall& call : calls) names.insert(call.name);
+  if (std::any_of(names.begin(), names.end(), [&](const std::string& name) { return is_wanted(name, only); }))
+    return;
+  std::string known;
+  for (const std::string& name : names) known += name + ", ";
+  throw std::invalid_argument("no operation of this step begins with \"" + only + "\"; there are " + known +
+                              "and " + kNoOperations + " for no table");
+}
+
 void time_operations(Backend& backend, const std::vector<RecordedCall>& calls, const BenchOptions& options,
                      const std::function<void()>& refresh, BenchReport* report) {
   const bool gpu = report->device.backend == "cuda";
   std::vector<Operation> operations = grouped(calls, report->peaks);
   std::int64_t key = kOperationKey;
   for (Operation& o : operations) {
-    if (o.time.name.compare(0, options.only.size(), options.only) != 0) continue;
+    if (!is_wanted(o.time.name, options.only)) continue;
     if (options.poll) options.poll();
     // Sums that were added up over and over, or weights that AdamW has moved far, are not what a step works
     // on: products of infinities draw another power, and AdamW writes nothing after a step that was no good.
@@ -159,6 +176,8 @@ BenchReport run_bench(const Experiment& experiment, const EngineOptions& engine,
   ops.recording = true;
   steps.run(1, nullptr, options.poll);
   ops.recording = false;
+  const bool operations = options.operations && options.only != kNoOperations;
+  if (operations) refuse_unknown(ops.calls, options.only);
   steps.run(gpu ? 9 : 1, nullptr, options.poll);  // recorded, clocks up, loss scale settled
   report.skipped = 0;
   report.steps = options.steps > 0 ? options.steps : (gpu ? 40 : 5);
@@ -181,7 +200,7 @@ BenchReport run_bench(const Experiment& experiment, const EngineOptions& engine,
   };
   const float last_loss = report.last_loss;
   const std::int64_t skipped = report.skipped;
-  if (options.operations) time_operations(backend, ops.calls, options, refresh, &report);
+  if (operations) time_operations(backend, ops.calls, options, refresh, &report);
   report.last_loss = last_loss;
   report.skipped = skipped;
   device.wait();

@@ -11,10 +11,12 @@
 
 namespace andrea {
 
+constexpr const char* kNoOperations = "none";
+
 struct BenchOptions {
   std::int64_t steps = 0;      ///< timed ones; 0: 40 on a GPU, 5 on the CPU
   bool operations = true;      ///< the table of operations too
-  std::string only;            ///< operations whose name begins so; empty: all
+  std::string only;            ///< operations whose name begins so; empty: all, kNoOperations: none
   std::function<void()> poll;  ///< called between measurements; may throw to end the benchmark
 };
 
@@ -63,7 +65,8 @@ struct BenchReport {
 /// Dense peak by the maker's data sheet, in FLOP a second; none for a device or precision not in the table.
 std::optional<double> nominal_peak(const std::string& device, Precision precision, bool allow_tf32);
 
-/// DeviceError, ConfigError, OutOfMemory as for an Engine.
+/// DeviceError, ConfigError, OutOfMemory as for an Engine; std::invalid_argument if `only` names no
+/// operation.
 BenchReport run_bench(const Experiment& experiment, const EngineOptions& engine, const BenchOptions& options);
 
 /// For people, and as JSON.

@@ -13,6 +13,7 @@
 
 #include "engine/errors.h"
 #include "engine/files/posix_file.h"
+#include "engine/files/temporary_file.h"
 #include "engine/hash/xxh64.h"
 
 namespace andrea {
@@ -58,8 +59,7 @@ std::uint64_t write_file_atomically(const std::string& path, std::size_t bytes,
                                     const std::function<void(const Sink&)>& fill) {
   refuse_to_replace_special(path);
   const std::string directory = directory_of(path);
-  const std::string temporary =
-      directory + "/." + base_name(path) + "." + std::to_string(::getpid()) + ".tmp";
+  const std::string temporary = temporary_beside(path);
   check_free_space(directory, path, bytes);
   remove_file(temporary);
   PosixFile file = PosixFile::open(temporary, O_WRONLY | O_CREAT | O_EXCL);

@@ -11,12 +11,14 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <set>
 #include <system_error>
 
 #include "engine/errors.h"
 #include "engine/files/posix_file.h"
+#include "engine/files/temporary_file.h"
 #include "engine/run/checkpoint_file.h"
 #include "engine/run/checkpoint_pair.h"
 
@@ -129,10 +131,13 @@ RunDirectory::RunDirectory(const std::string& path, const std::string& name, boo
   const std::string pid = std::to_string(::getpid()) + "\n";
   lock.truncate(0);
   lock.write_at(pid.data(), pid.size(), 0);
-  // What a killed writer left half-written; nobody else writes here now.
+  // What a killed run left half-written; no other run writes here now. An export into this directory may.
+  const std::string run_files[] = {".step_", "." + name_ + ".bin.", "." + name_ + "-best.bin.",
+                                   "." + name_ + ".state.json."};
   for (const std::string& entry : entries(path_)) {
-    const bool ours =
-        entry.compare(0, 6, ".step_") == 0 || entry.compare(0, name_.size() + 1, "." + name_) == 0;
+    const bool ours = std::any_of(std::begin(run_files), std::end(run_files), [&](const std::string& begin) {
+      return entry.compare(0, begin.size(), begin) == 0;
+    });
     if (ours && ends_with(entry, ".tmp")) remove_file(path_ + "/" + entry);
   }
   lock_ = std::make_unique<PosixFile>(std::move(lock));
@@ -206,7 +211,7 @@ void RunDirectory::commit(const RunState& state) {
 void RunDirectory::link(std::int64_t step, const std::string& suffix) {
   const std::string source = bin_path(step);
   const std::string target = file(suffix + ".bin");
-  const std::string temporary = path_ + "/." + name_ + suffix + ".bin." + std::to_string(::getpid()) + ".tmp";
+  const std::string temporary = temporary_beside(target);
   remove_file(temporary);
   if (::link(source.c_str(), temporary.c_str()) == 0) {
     if (std::rename(temporary.c_str(), target.c_str()) != 0) {

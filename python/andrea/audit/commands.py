@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+# How an earlier report begins, and what else its first bytes hold: only such a file is written over.
+HTML_MARKS = (b"<!doctype html>", b": sample audit</title>")
+JSON_MARKS = (b"{", b'"healthy": ')
 EXIT_NOT_HEALTHY = 79  # that of the coherence gate: a person must look
 
 
@@ -40,6 +43,7 @@ def audit(
     from andrea.audit.samples import read_history
     from andrea.data.files import write_bytes
 
+    _check_places(html, json)
     found = audit_run(
         read_history(run), copies=copies, run_of_ids=run_of_ids, threshold=threshold, patience=patience
     )
@@ -53,3 +57,24 @@ def audit(
         write_bytes(json, content + b"\n")
         typer.echo(f"{json}: written")
     raise typer.Exit(0 if found.healthy else EXIT_NOT_HEALTHY)
+
+
+def _check_places(html: Path | None, json: Path | None) -> None:
+    """Raise ConfigError, before any work, if a report would replace something else than a report."""
+    from andrea.data.files import must_be_file_name
+    from andrea.errors import ConfigError
+
+    if html is not None and json is not None and html.resolve() == json.resolve():
+        raise ConfigError(f"--html and --json both name {html}; give each a file of its own")
+    for option, path, marks in (("--html", html, HTML_MARKS), ("--json", json, JSON_MARKS)):
+        if path is None:
+            continue
+        must_be_file_name(path, option)
+        if not path.exists():
+            continue
+        with open(path, "rb") as file:
+            begin = file.read(4096)
+        if begin and not (begin.startswith(marks[0]) and marks[1] in begin):
+            raise ConfigError(
+                f"{option} {path} is there already and is no report of an audit; choose another name"
+            )

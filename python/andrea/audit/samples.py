@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from andrea.curriculum.runs import Run, find_runs, newest_states, way_to_a_run
+from andrea.curriculum.runs import Run, elements, find_runs, newest_states, way_to_a_run
 from andrea.errors import CheckpointError, ConfigError, DataError, IoError
 from andrea.state_file import read_state
 
@@ -92,12 +89,14 @@ def _all_samples(run: Run, notes: list[str]) -> list[Sample]:
     if taken_back:
         notes.append(f"{taken_back} samples were taken back by a resume; the newest of each step counts")
     if without_text:
-        notes.append(f"{without_text} samples hold no text (a run without a tokenizer) and were left out")
+        notes.append(
+            f"{without_text} samples hold no text or no step and were left out (no tokenizer, or damage)"
+        )
     return [found[key] for key in sorted(found)]
 
 
 def _sample(element: Any, file: str) -> Sample | None:
-    if not isinstance(element, dict) or not isinstance(element.get("step"), int):
+    if not isinstance(element, dict) or not _is_step(element.get("step")):
         return None
     text, loss, told = element.get("text"), element.get("loss"), element.get("coherence")
     if not isinstance(text, str):
@@ -114,7 +113,11 @@ def _sample(element: Any, file: str) -> Sample | None:
 
 
 def _is_loss(element: Any) -> bool:
-    return isinstance(element, list) and len(element) == 2 and isinstance(element[0], int)
+    return isinstance(element, list) and len(element) == 2 and _is_step(element[0])
+
+
+def _is_step(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**31  # of a damaged line, any number
 
 
 def _number(value: Any) -> float | None:
@@ -126,28 +129,6 @@ def _number(value: Any) -> float | None:
     except OverflowError:
         return None
     return number if math.isfinite(number) else None
-
-
-def elements(path: Path, notes: list[str]) -> Iterator[Any]:
-    """Yield the elements of a history file, one a line; a line that a kill cut is left out and noted."""
-    try:
-        file = path.open("rb")
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise IoError(f"cannot read {path}: {error.strerror}") from error
-    cut = 0
-    with file:
-        for line in file:
-            text = line.strip().removeprefix(b"[\n").rstrip(b",")
-            if text in (b"", b"[", b"]"):
-                continue
-            try:
-                yield msgspec.json.decode(text)
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                cut += 1
-    if cut:
-        notes.append(f"{path.name}: {cut} lines are cut or damaged and were left out")
 
 
 def _newest_state(directory: Path, notes: list[str]) -> tuple[dict[str, Any] | None, bool]:

@@ -1,10 +1,11 @@
-"""Finding runs on disk and reading the ends of their histories, without loading the whole."""
+"""Finding runs on disk and reading their histories: whole, line by line, or only the ends."""
 
 from __future__ import annotations
 
+import codecs
 import glob
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from andrea.errors import IoError
 MAX_RUNS = 1000
 MAX_LINE = 16 << 20  # bytes of one element
 _BLOCK = 1 << 16
+_NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _STEP = re.compile(r"step_(\d{6,})\.bin")
 _STATE = re.compile(r"step_(\d{6,})\.state\.json")
 
@@ -104,6 +106,43 @@ def checkpoints(run: Run) -> dict[str, Any]:
     }
 
 
+def elements(path: Path, notes: list[str]) -> Iterator[Any]:
+    """Yield the elements of a history file, one a line; nothing if it is not there. Raises IoError."""
+    require_regular(path)
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise IoError(f"cannot read {path}: {error.strerror}; check the permissions") from error
+    with file:
+        yield from elements_of(file, path.name, notes)
+
+
+def require_regular(path: Path) -> None:
+    """Raise IoError if a folder, a pipe or a device is where a history should be: it may have no end."""
+    if path.exists() and not path.is_file():
+        raise IoError(f"cannot read {path}: it is no regular file; a run writes none of that kind")
+
+
+def elements_of(lines: Iterable[bytes], name: str, notes: list[str]) -> Iterator[Any]:
+    """Yield the JSON value of each line, of an array or on its own.
+
+    A line that a kill cut, or that is damaged, is left out, and the file's `name` noted with their number.
+    """
+    cut = 0
+    for line in lines:
+        text = line.strip().removeprefix(codecs.BOM_UTF8).rstrip(b",")
+        if text in (b"", b"[", b"]"):
+            continue
+        try:
+            yield msgspec.json.decode(text)
+        except _NOT_JSON:
+            cut += 1
+    if cut:
+        notes.append(f"{name}: {cut} line{'s' if cut > 1 else ''} cut or damaged, and left out")
+
+
 def last_elements(path: Path, count: int) -> list[Any]:
     """Return the last `count` elements of a JSON array file, one element a line; [] if it is not there."""
     elements: list[Any] = []
@@ -113,7 +152,7 @@ def last_elements(path: Path, count: int) -> list[Any]:
             continue
         try:
             elements.append(msgspec.json.decode(text))
-        except msgspec.DecodeError:
+        except _NOT_JSON:
             continue  # a line under way, or cut by a kill
         if len(elements) == count:
             break

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from andrea.data.files import fsync_directory, replace, writing
+from andrea.data.files import fsync_directory, replace, temporary_beside, writing
 from andrea.errors import DataError, IoError
 
 MAGIC = b"BTOK"
@@ -112,8 +112,7 @@ class BtokWriter:
         self.n_tokens = 0
         self.n_bytes = 0
         self._open: list[IO[bytes]] = []
-        stem = f".{self.path.name}.{os.getpid()}"
-        self._names = [self.path.with_name(f"{stem}.{part}.tmp") for part in ("ids", "lengths", "whole")]
+        self._names = [temporary_beside(self.path, part) for part in ("ids", "lengths", "whole")]
         with writing(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._ids = self._spool(0)

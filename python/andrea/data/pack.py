@@ -38,9 +38,14 @@ def check_holdout(holdout: float) -> float:
     return holdout
 
 
+def place_of(document: bytes) -> int:
+    """Return where a document stands among all, from 0 to 2^64: what is held out are the first places."""
+    return xxhash.xxh64_intdigest(document, HOLDOUT_SEED)
+
+
 def is_held_out(document: bytes, holdout: float) -> bool:
     """Whether a document belongs to the evaluation part: decided by its text alone (XXH64, seeded)."""
-    return xxhash.xxh64_intdigest(document, HOLDOUT_SEED) < int(holdout * 2.0**64)
+    return place_of(document) < int(holdout * 2.0**64)
 
 
 @dataclass

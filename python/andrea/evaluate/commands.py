@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
 EXIT_IO = 74
+_MOST_RUBRIC = 1 << 20  # bytes; it travels with each question
 
 
 def evaluate(
@@ -59,7 +60,7 @@ def evaluate(
         print(f"[{note}]", file=sys.stderr)
     files = _files(trained, data or [])
     if not files:
-        raise ConfigError(f"{model}: its experiment names no held-out files (eval); give --data X.btok")
+        raise ConfigError(_nothing_held_out(model, trained))
     results = []
     for name, path in files:
         results.append(evaluate_source(trained, name, path, max_windows, batch, _progress))
@@ -104,7 +105,19 @@ def _files(trained: TrainedModel, data: list[Path]) -> list[tuple[str, Path]]:
         for kind in ("train", "eval")
         if source.get(kind)
     }
-    return [(known.get(path.resolve(), path.name.removesuffix(".btok")), path) for path in data]
+    once = {path.resolve(): path for path in data}  # a file that is named twice would count twice in the mean
+    return [(known.get(place, path.name.removesuffix(".btok")), path) for place, path in once.items()]
+
+
+def _nothing_held_out(model: Path, trained: TrainedModel) -> str:
+    data = json.loads(trained.engine.experiment.effective_json())["data"]
+    trained_on = next((source["train"] for source in data["sources"] if source.get("train")), "X.btok")
+    return (
+        f"{model}: its experiment names no held-out text (eval). Pack text that is new to it, and name it:\n"
+        f"  andrea data pack OTHER.txt --tokenizer {data.get('tokenizer') or 'T'} --out other.btok\n"
+        f"  andrea eval {model} --data other.btok\n"
+        f"How well it knows what it was trained on: andrea eval {model} --data {trained_on}"
+    )
 
 
 def _row(result: SourceLoss, width: int) -> str:
@@ -164,7 +177,7 @@ def judge(
     ] = None,
     parallel: Annotated[int, typer.Option("--parallel", min=1, max=64, help="Questions at once.")] = 4,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0.1, max=86400.0, help="Seconds without an answer.")
+        float, typer.Option("--timeout", min=0.1, max=86400.0, help="Seconds for a whole answer.")
     ] = 60.0,
     retries: Annotated[int, typer.Option("--retries", min=0, max=20, help="After 429, 5xx, no answer.")] = 4,
     body: Annotated[
@@ -187,7 +200,10 @@ def judge(
         endpoint = Endpoint(url, model, _key(key_env), extra, timeout, retries)
         if endpoint.key and not url.lower().startswith("https:") and not _loopback(url):
             print("[the key travels unencrypted: --url is http, not https]", file=sys.stderr)
-    chosen = read_samples(samples, last)
+    notes: list[str] = []
+    chosen = read_samples(samples, last, notes)
+    for note in notes:
+        print(f"[{_line(note)}]", file=sys.stderr)
     folder = cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "andrea" / "judge"
     judged = judge_samples(
         chosen, text, model, JudgeCache(folder), endpoint, parallel, extra=extra, on_done=_judged_so_far
@@ -258,10 +274,11 @@ def _line(text: str) -> str:
 
 
 def _rubric(path: Path) -> str:
+    from andrea.data.files import read_at_most
     from andrea.errors import DataError
 
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_at_most(path, _MOST_RUBRIC).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 at byte {error.start}; save the rubric as UTF-8") from error
     if not text.strip():

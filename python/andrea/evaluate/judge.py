@@ -6,6 +6,7 @@ the request. What is there already is not asked again, and is reported although 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
@@ -16,9 +17,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from tempfile import TemporaryFile
 from threading import Event
 from typing import Any
 
+from andrea.curriculum.runs import elements_of, require_regular
+from andrea.data.files import read_at_most, write_bytes
 from andrea.errors import DataError, IoError
 from andrea.evaluate.judge_client import (
     BusyError,
@@ -30,6 +34,7 @@ from andrea.evaluate.judge_client import (
     read_verdict,
 )
 
+_MOST_BYTES = 1 << 28  # of samples
 _FORMAT = 1  # of the question below and of the cache
 _ANSWER = (
     'Answer with one JSON object and nothing else: {"score": a number from 0 to 10, "reason": "one sentence"}'
@@ -94,20 +99,28 @@ class JudgeCache:
         except (OSError, ValueError, LookupError, TypeError, JudgeError):
             return None
 
+    def check(self, paths: Iterable[Path]) -> None:
+        """Raise IoError if a verdict could not be kept in one of `paths`: before an answer is paid for."""
+        seen: set[Path] = set()
+        for path in paths:
+            try:
+                if path.is_dir():
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+                if path.parent not in seen:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    with TemporaryFile(dir=path.parent) as probe:
+                        probe.write(b" " * 4096)
+                seen.add(path.parent)
+            except OSError as error:
+                raise IoError(
+                    f"--cache {self.folder}: no verdict could be kept there ({error.strerror}: "
+                    f"{error.filename or path.parent}); nothing was asked. Choose another --cache"
+                ) from error
+
     def put(self, path: Path, model: str, verdict: Verdict) -> None:
         """Keep a verdict. Raises IoError."""
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(
-                json.dumps({"model": model, "score": verdict.score, "reason": verdict.reason}),
-                encoding="utf-8",
-            )
-            os.replace(temporary, path)
-        except OSError as error:
-            raise IoError(
-                f"cannot keep a verdict in {self.folder}: {error.strerror}; choose another --cache"
-            ) from error
+        kept = {"model": model, "score": verdict.score, "reason": verdict.reason}
+        write_bytes(path, json.dumps(kept).encode())
 
 
 def judge_samples(
@@ -130,6 +143,8 @@ def judge_samples(
     paths = [cache.path_of(model, rubric, sample, body) for sample in samples]
     kept = {path: cache.get(path) for path in dict.fromkeys(paths)}
     missing = {path: sample for path, sample in zip(paths, samples, strict=True) if kept[path] is None}
+    if endpoint is not None:
+        cache.check(missing)
     faults: dict[Path, str] = {}
     fresh: dict[Path, Verdict] = {}
     unusable = Event()
@@ -183,10 +198,11 @@ def mean_of(judgements: Iterable[Judgement]) -> tuple[float, float | None] | Non
     return statistics.fmean(scores), error
 
 
-def read_samples(path: Path, last: int | None = None) -> list[JudgedText]:
+def read_samples(path: Path, last: int | None = None, notes: list[str] | None = None) -> list[JudgedText]:
     """Return the samples of a run directory, of a `.samples.json`, or of JSON lines (`andrea sample --json`).
 
-    `last`: only the last steps' (of a run) or lines. Raises DataError for what holds no text, OSError.
+    `last`: only the last steps' (of a run) or lines. Lines that a kill cut are left out, as by the audit, and
+    told in `notes`. Raises DataError for what holds no text, OSError.
     """
     if path.is_dir():
         files = sorted(path.glob("*.samples.json"))
@@ -194,25 +210,32 @@ def read_samples(path: Path, last: int | None = None) -> list[JudgedText]:
         if not files:
             raise DataError(f"{path}: no .samples.json is in it; give a run directory or a file of samples")
         path = files[-1]
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 at byte {error.start}") from error
-    try:
-        if text.lstrip().startswith("["):
-            rows = json.loads(text)
-        else:
-            # Not splitlines: U+2028 and the like may stand in a JSON string as they are.
-            rows = [json.loads(line) for line in text.split("\n") if line.strip()]
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: not JSON ({error}); a list of samples or one object a line") from error
+        require_regular(path)
+    left_out: list[str] = []
+    rows = _rows_of(path, left_out)
     samples = [_sample_of(path, number, row) for number, row in enumerate(rows, 1)]
     if not samples:
-        raise DataError(f"{path}: no sample is in it")
+        raise DataError(
+            f"{path}: no sample is in it; a list of samples or one JSON object a line is needed"
+            + "".join(f" ({note})" for note in left_out)
+        )
+    if notes is not None:
+        notes += left_out
     if last is not None and samples and all(isinstance(row.get("step"), int) for row in rows):
         steps = sorted({row["step"] for row in rows})[-last:]
         return [sample for sample, row in zip(samples, rows, strict=True) if row["step"] >= steps[0]]
     return samples if last is None else samples[-last:]
+
+
+def _rows_of(path: Path, notes: list[str]) -> list[Any]:
+    content = read_at_most(path, _MOST_BYTES)  # once: it may be a pipe
+    try:
+        rows = json.loads(content)  # a list whatever its layout
+    except (ValueError, RecursionError):
+        rows = None
+    if isinstance(rows, list):
+        return rows
+    return list(elements_of(content.split(b"\n"), path.name, notes))
 
 
 def _sample_of(path: Path, number: int, row: object) -> JudgedText:

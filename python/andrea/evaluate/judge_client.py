@@ -12,7 +12,6 @@ import json
 import random
 import re
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from andrea.errors import ConfigError, Error
+from andrea.evaluate.bounded_request import Answer, post
 
 _MOST_BYTES = 1 << 20  # of an answer
 _RETRIED = {408, 409, 425, 429, 500, 502, 503, 504, 529}
@@ -54,7 +54,7 @@ class Endpoint:
     model: str
     key: str = field(default="", repr=False)
     body: dict[str, Any] = field(default_factory=dict)
-    timeout: float = 60.0  # seconds, for connecting and for each read
+    timeout: float = 60.0  # seconds from the name's look-up to the last byte of an answer
     retries: int = 4
     longest_wait: float = 60.0  # seconds between two tries
 
@@ -63,6 +63,7 @@ class Endpoint:
         try:
             parts = urlsplit(self.url)
             _ = parts.port  # beyond 65535 the system would take another one
+            (parts.hostname or "").encode("idna")  # labels that no name has
         except ValueError as error:
             raise ConfigError(f"{wrong} ({error})") from None
         if parts.scheme not in ("http", "https") or not parts.hostname or not _is_plain(self.url):
@@ -74,18 +75,14 @@ class Endpoint:
 
     @property
     def address(self) -> str:
-        """The address that is asked."""
-        base = self.url.rstrip("/")
-        return base if base.endswith("/chat/completions") else base + "/chat/completions"
+        """The address that is asked; what stands behind a ? stays there (api-version=...)."""
+        parts = urlsplit(self.url)
+        path = parts.path.rstrip("/").removesuffix("/chat/completions") + "/chat/completions"
+        return parts._replace(path=path, fragment="").geturl()
 
 
 def _is_plain(text: str) -> bool:
     return all(33 <= ord(character) <= 126 for character in text)
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
-        return None
 
 
 def ask(
@@ -97,15 +94,7 @@ def ask(
     for attempt in range(endpoint.retries + 1):
         last = attempt == endpoint.retries
         try:
-            # A judge that repeats the key must not get it into a reason, and so into the cache.
-            return _strike(endpoint, _content(_post(endpoint, data)))
-        except urllib.error.HTTPError as error:
-            what = _strike(endpoint, f"{endpoint.address} answered {error.code}: {_detail(error, endpoint)}")
-            if error.code not in _RETRIED:
-                raise EndpointError(f"{what}{_advice(error.code)}") from None
-            if last:
-                raise BusyError(f"{what} (tried {attempt + 1} times)") from None
-            wait = _asked_wait(error.headers.get("Retry-After"))
+            answer = _post(endpoint, data)
         except (OSError, http.client.HTTPException) as error:  # URLError and time-outs are OSErrors
             reason = getattr(error, "reason", None) or error
             what = _strike(
@@ -114,24 +103,34 @@ def ask(
             if last:
                 raise EndpointError(f"{what} (tried {attempt + 1} times)") from None
             wait = None
+        else:
+            if 200 <= answer.status < 300:
+                # A judge that repeats the key must not get it into a reason, and so into the cache.
+                return _strike(endpoint, _content(endpoint, answer.content))
+            what = _strike(
+                endpoint, f"{endpoint.address} answered {answer.status}: {_detail(answer, endpoint)}"
+            )
+            if answer.status not in _RETRIED:
+                raise EndpointError(f"{what}{_advice(answer.status)}")
+            if last:
+                raise BusyError(f"{what} (tried {attempt + 1} times)")
+            wait = _asked_wait(answer.headers.get("Retry-After"))
         backed_off = min(2.0**attempt * random.uniform(0.5, 1.0), endpoint.longest_wait)
         sleep(backed_off if wait is None else min(wait, endpoint.longest_wait))
     raise AssertionError("unreachable")
 
 
-def _post(endpoint: Endpoint, data: bytes) -> bytes:
+def _post(endpoint: Endpoint, data: bytes) -> Answer:
     headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "andrea"}
     request = urllib.request.Request(endpoint.address, data, headers, method="POST")
     if endpoint.key:
         request.add_unredirected_header("Authorization", f"Bearer {endpoint.key}")
-    with urllib.request.build_opener(_NoRedirect).open(request, timeout=endpoint.timeout) as answer:
-        content: bytes = answer.read(_MOST_BYTES + 1)
-    if len(content) > _MOST_BYTES:
+    return post(request, endpoint.timeout, _MOST_BYTES + 1)
+
+
+def _content(endpoint: Endpoint, answer: bytes) -> str:
+    if len(answer) > _MOST_BYTES:
         raise JudgeError(f"{endpoint.address} answered more than {_MOST_BYTES} bytes")
-    return content
-
-
-def _content(answer: bytes) -> str:
     try:
         content = json.loads(answer)["choices"][0]["message"]["content"]
     except (ValueError, LookupError, TypeError, RecursionError):
@@ -161,18 +160,15 @@ def read_verdict(content: str) -> Verdict:
     return Verdict(float(score), reason if isinstance(reason, str) else "")
 
 
-def _detail(error: urllib.error.HTTPError, endpoint: Endpoint) -> str:
+def _detail(answer: Answer, endpoint: Endpoint) -> str:
     """Return what the server says of an error, on one short line."""
-    try:
-        text = error.read(2000).decode("utf-8", "replace")
-    except (OSError, http.client.HTTPException):
-        text = ""
+    text = answer.content[:2000].decode("utf-8", "replace")
     try:
         said = json.loads(text)["error"]
         text = said["message"] if isinstance(said, dict) else str(said)
     except (ValueError, LookupError, TypeError):
         pass
-    return " ".join(_strike(endpoint, str(text)).split())[:200] or str(error.reason)
+    return " ".join(_strike(endpoint, str(text)).split())[:200] or answer.reason
 
 
 def _advice(code: int) -> str:

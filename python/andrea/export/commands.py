@@ -52,6 +52,8 @@ def export(
     if type is Type.q8_0 and format is not Format.gguf:
         raise ConfigError("--type q8_0: only gguf has it; f32 and f16 are there for every format")
     trained = load_trained(checkpoint, config)
+    if out.exists() and out.samefile(trained.checkpoint):
+        raise ConfigError(f"{out} is the checkpoint that is exported; choose another --out")
     lines = list(trained.notes)
     if format is Format.hf:
         written = export_folder(trained, out, type.value, force, licence)

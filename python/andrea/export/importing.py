@@ -55,8 +55,16 @@ def import_folder(folder: Path, path: Path, force: bool) -> Imported:
     `path` is there and `force` is not given.
     """
     if path.exists() and (path.is_dir() or not force):
-        how = "is a folder" if path.is_dir() else "is there already; choose another --out, or add --force"
+        how = (
+            "is a folder; give --out a file name"
+            if path.is_dir()
+            else "is there already; choose another --out, or add --force"
+        )
         raise ConfigError(f"{path} {how}")
+    if path.exists() and path.suffix != ".bin" and path.resolve().parent == folder.resolve():
+        raise ConfigError(f"{path} is a part of the model that is imported; choose another --out")
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"{folder} is a file; give the folder that it is in")
     config = _read_json(folder / "config.json")
     shape = shape_of(config, folder / "config.json")
     theirs: dict[str, Any_] = {}

@@ -14,7 +14,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from andrea.data.files import discard, fsync_directory, must_be_file_name, replace, writing
+from andrea.data.files import (
+    discard,
+    fsync_directory,
+    must_be_file_name,
+    replace,
+    temporary_beside,
+    writing,
+)
 from andrea.errors import ConfigError
 
 Recognise = Callable[[Path], bool]
@@ -28,7 +35,7 @@ def new_file(path: Path, force: bool, is_earlier: Recognise) -> Iterator[Path]:
     """
     must_be_file_name(path, "--out")
     _refuse_others(path, force, is_earlier)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = temporary_beside(path)
     try:
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -50,7 +57,7 @@ def new_folder(path: Path, force: bool, is_earlier: Recognise, first: str) -> It
         raise ConfigError(f"{path} is a file, and this format is a folder; give --out another name")
     if path.is_dir() and any(path.iterdir()):
         _refuse_others(path, force, is_earlier)
-    staged = path.absolute().with_name(f".{path.absolute().name}.{os.getpid()}.tmp")
+    staged = temporary_beside(path.absolute())
     try:
         with writing(path):
             shutil.rmtree(staged, ignore_errors=True)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MOST_AT_ONCE = 1024
 AT_ONCE_CPU, AT_ONCE_CUDA = 8, 64  # above 8 the CPU takes another path, with other rounding
 
+MOST_PROMPTS = 1 << 26  # bytes of --prompts
 MOST_SAMPLES = 100_000  # of a prompt; all texts of a call are held in memory
 
 
@@ -210,11 +211,14 @@ def _converse(talk: Chat) -> None:
 def _answer(talk: Chat, message: str) -> None:
     from andrea.generate.stream import fit_for_terminal
 
-    print("< ", end="", flush=True)
-    try:
-        reply = talk.ask(message, lambda piece: print(fit_for_terminal(piece), end="", flush=True))
-    finally:
-        print(flush=True)
+    shown = ["< "]  # not before the message has been taken
+
+    def show(piece: str) -> None:
+        print(*shown, fit_for_terminal(piece), sep="", end="", flush=True)
+        shown.clear()
+
+    reply = talk.ask(message, show)
+    print(*shown, flush=True)
     if reply.dropped:
         context = talk.model.engine.context
         _say(f"the context of {context} tokens is full: {reply.dropped} oldest turns dropped")
@@ -244,11 +248,15 @@ def _load(
 
 
 def _lines(path: Path) -> list[str]:
+    from andrea.data.files import at_most, read_at_most
     from andrea.errors import DataError, IoError
 
     if str(path) == "-" and sys.stdin is None:
         raise IoError("--prompts -: standard input is closed")
-    content = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+    if str(path) == "-":
+        content = at_most(sys.stdin.buffer, MOST_PROMPTS, "--prompts -")
+    else:
+        content = read_at_most(path, MOST_PROMPTS)
     try:
         text = content.decode("utf-8-sig")
         return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
@@ -286,6 +294,8 @@ def _say_of_context(trained: TrainedModel, texts: list[str], tokens: int) -> Non
 
 
 def _stops(given: list[str] | None) -> tuple[str, ...]:
+    if given and "" in given:
+        raise typer.BadParameter("an empty text would end it before it begins", param_hint="--stop")
     return tuple(text.replace("\\n", "\n").replace("\\t", "\t") for text in given or [])
 
 

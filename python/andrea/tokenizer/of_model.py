@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from andrea.errors import ConfigError, DataError
+from andrea.errors import ConfigError, DataError, IoError
 from andrea.tokenizer import Tokenizer
 
 
@@ -13,7 +13,13 @@ def load_for_model(path: str, vocab_size: int, promised: str | None) -> Tokenize
     Raises ConfigError for another vocabulary, DataError for another hash, IoError for a file that cannot be
     read.
     """
-    tokenizer = Tokenizer.load(path)
+    try:
+        tokenizer = Tokenizer.load(path)
+    except IoError as error:
+        raise IoError(
+            f"{error}; the model was trained with it: put it back, or name its place in an experiment given "
+            "by --config"
+        ) from error
     if tokenizer.vocab_size != vocab_size:
         raise ConfigError(
             f"{path} has {tokenizer.vocab_size} ids, the model {vocab_size}: this is not the tokenizer "

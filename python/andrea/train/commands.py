@@ -249,7 +249,7 @@ def bench(
         int, typer.Option("--steps", min=0, max=1_000_000, help="Timed steps; 0: 40 on a GPU, 5 on the CPU.")
     ] = 0,
     only: Annotated[
-        str, typer.Option("--only", metavar="NAME", help="Operations whose name begins so.")
+        str, typer.Option("--only", metavar="NAME", help="Operations whose name begins so; none: no table.")
     ] = "",
     memory: MemoryOption = None,
     threads: ThreadsOption = None,
@@ -259,15 +259,18 @@ def bench(
 
     from andrea._core import run_bench
 
-    report = run_bench(
-        config,
-        device.value,
-        threads,
-        memory,
-        **_changes(precision, batch_size, micro_batches, recompute),
-        steps=steps,
-        only=only,
-    )
+    try:
+        report = run_bench(
+            config,
+            device.value,
+            threads,
+            memory,
+            **_changes(precision, batch_size, micro_batches, recompute),
+            steps=steps,
+            only=only,
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--only") from error
     print(json.dumps(report.data, indent=2) if as_json else report.text.rstrip("\n"))
 
 

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from andrea.data.files import write_bytes
 from andrea.errors import ConfigError, DataError, IoError
 from andrea.train.sizes import SIZES, Size
 
 if TYPE_CHECKING:
     from andrea.data.btok import BtokHeader
-    from andrea.data.merge import Packed
+    from andrea.data.pack import Packed
     from andrea.tokenizer import Tokenizer
 
 TEXT_SUFFIXES = (".txt", ".md", ".rst", ".jsonl", ".ndjson", ".py")
@@ -44,12 +45,12 @@ class Prepared:
 
     config: Path
     tokenizer: Tokenizer
-    sources: dict[str, BtokHeader]  # the training parts, by name
+    sources: dict[str, Packed]  # by name
 
     @property
     def n_tokens(self) -> int:
         """Return the ids of all training parts, without BOS."""
-        return sum(header.n_tokens for header in self.sources.values())
+        return sum(packed.train.n_tokens for packed in self.sources.values())
 
 
 def texts_of(paths: Sequence[Path]) -> list[Text]:
@@ -59,6 +60,8 @@ def texts_of(paths: Sequence[Path]) -> list[Text]:
     for path in paths:
         if not path.exists():
             raise IoError(f"{path}: there is no such file or folder")
+        if not path.is_dir() and not path.is_file():
+            raise IoError(f"{path} is a device or a pipe, and the text is read more than once; give a file")
         files = tuple(sorted(filter(_is_text, path.rglob("*")))) if path.is_dir() else (path,)
         if not files:
             raise DataError(f"{path}: no text in this folder; looked for {', '.join(TEXT_SUFFIXES)} files")
@@ -94,45 +97,57 @@ def prepare(
 ) -> Prepared:
     """Learn a tokenizer, pack every source and write the experiment into `out`.
 
+    Where no source has enough held out to evaluate on, more of each is: small texts are measured too.
     Raises ConfigError if an experiment is there already, DataError if there is too little text.
     """
     from andrea.data.pack import check_holdout, held_out_path, pack_files
     from andrea.tokenizer import Source, train
+    from andrea.train.held_out import has_a_window, pack_source, share_for_a_small_text
 
     check_holdout(holdout)
     title = f"ANDREA-{size.name}"
     config = out / f"{title}-TRAIN.json"
-    if config.exists():
-        raise ConfigError(f"{config} is there already; choose another --out, or remove it")
+    # Another size's experiment needs the tokenizer and the packed files that this one would replace.
+    if there := sorted(out.glob("ANDREA-*-TRAIN.json")):
+        raise ConfigError(f"{there[0]} is there already; choose another --out, or remove it")
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"--out {out} is a file; give a folder, which is made where it is missing")
     out.mkdir(parents=True, exist_ok=True)
     tokenizer = train(
         [Source(text.name, text.documents()) for text in texts], segments or size.segments, allow_fewer=True
     )
     tokenizer.save(str(out / "harris_segments.json"))
-    headers: dict[str, BtokHeader] = {}
+    targets = {text.name: out / "data" / f"{text.name}.btok" for text in texts}
+    (out / "data").mkdir(exist_ok=True)
+
+    def windows(packed: Packed) -> bool:
+        return packed.eval is not None and has_a_window(packed.eval, size.context)
+
+    made = {t.name: pack_source(t.files, tokenizer, targets[t.name], holdout, size.context) for t in texts}
+    if holdout > 0 and not any(map(windows, made.values())):
+        for text in texts:
+            if share := share_for_a_small_text(text.files, tokenizer, size.context):
+                made[text.name] = pack_files(text.files, tokenizer, targets[text.name], share, size.context)
+    in_training = any(map(windows, made.values()))
     entries: list[dict[str, Any]] = []
-    for text in texts:
-        packed = out / "data" / f"{text.name}.btok"
-        packed.parent.mkdir(exist_ok=True)
-        result = pack_files(text.files, tokenizer, packed, holdout, size.context)
-        headers[text.name] = result.train
-        entry = {"name": text.name, "train": f"data/{packed.name}"}
-        if result.eval is not None and has_a_window(result.eval, size.context):
-            entry["eval"] = f"data/{held_out_path(packed).name}"
+    for name, packed in made.items():
+        entry = {"name": name, "train": f"data/{targets[name].name}"}
+        # Training refuses less than a window, `andrea eval` reads it as one that is shorter.
+        if windows(packed) or (packed.eval is not None and not in_training):
+            entry["eval"] = f"data/{held_out_path(targets[name]).name}"
         entries.append(entry)
-    settings = first_experiment(title, size, tokenizer.vocab_size, entries)
-    config.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-    return Prepared(config, tokenizer, headers)
+    settings = first_experiment(title, size, tokenizer.vocab_size, entries, in_training)
+    write_bytes(config, (json.dumps(settings, indent=2) + "\n").encode())
+    return Prepared(config, tokenizer, made)
 
 
-def has_a_window(packed: BtokHeader | Packed, context: int) -> bool:
-    """Whether held-out data has one window of `context` targets at least: less cannot be evaluated."""
-    return packed.n_tokens + packed.n_docs > context
+def first_experiment(
+    name: str, size: Size, vocab_size: int, sources: list[dict[str, Any]], evaluated: bool
+) -> dict[str, Any]:
+    """Return an experiment to begin with; `sources` are the entries of data.sources.
 
-
-def first_experiment(name: str, size: Size, vocab_size: int, sources: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return an experiment to begin with; `sources` are the entries of data.sources."""
-    evaluated = any("eval" in source for source in sources)
+    `evaluated`: training measures the held-out parts too.
+    """
     return {
         "name": name,
         "model": {
@@ -171,8 +186,11 @@ def start(
             f"  the text holds {vocab_size - 257:,} segments worth having, fewer than the {wanted:,} asked "
             "for: the vocabulary is smaller"
         )
-    for name, header in made.sources.items():
-        yield f"  {name}: {header.n_docs:,} documents, {header.n_tokens:,} tokens, {header.n_bytes:,} bytes"
+    for name, packed in made.sources.items():
+        held = _counts(packed.eval) if packed.eval else "none"
+        yield f"  {name}: {_counts(packed.train)}; held out: {held}"
+    if holdout > 0 and all(packed.eval is None for packed in made.sources.values()):
+        yield "  too little text to hold any out: `andrea eval` needs other text (it says how)"
     tokens = size.steps * size.batch_size * size.micro_batches * size.context
     yield f"{made.config}: {size.n_params(vocab_size):,} parameters, vocabulary {vocab_size:,}"
     yield (
@@ -183,3 +201,9 @@ def start(
     yield f"  andrea plan {made.config}"
     yield f"  andrea train {made.config} --out {out / 'run'}"
     yield f"  andrea sample {out / 'run'} --prompt 'Once'"
+    if any(packed.eval is not None for packed in made.sources.values()):
+        yield f"  andrea eval {out / 'run'}"
+
+
+def _counts(part: BtokHeader) -> str:
+    return f"{part.n_docs:,} documents, {part.n_tokens:,} tokens, {part.n_bytes:,} bytes"

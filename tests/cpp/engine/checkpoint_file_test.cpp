@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -149,6 +152,22 @@ TEST_F(CheckpointFile, AFailedWriteKeepsTheOldFileAndNoTemporaryOne) {
   EXPECT_EQ(directory_.names(), std::vector<std::string>{"step_000007.bin"});
   write(4);
   EXPECT_NE(read_bytes(path_), before);
+}
+
+TEST_F(CheckpointFile, WhatAKilledWriterLeftOfThisNameGoesAndThatOfALivingOneStays) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  const std::string gone = std::to_string(child), living = std::to_string(::getppid());
+  const std::vector<std::string> kept = {".other.bin." + gone + ".tmp", ".step_000007.bin." + living + ".tmp",
+                                         ".step_000007.bin." + gone + ".tmp.txt", ".step_000007.bin.x.tmp"};
+  for (const std::string& name : kept) write_bytes(directory_.file(name), "half");
+  write_bytes(directory_.file(".step_000007.bin." + gone + ".tmp"), "half");
+  write();
+  std::vector<std::string> expected = kept;
+  expected.emplace_back("step_000007.bin");
+  std::sort(expected.begin(), expected.end());
+  EXPECT_EQ(directory_.names(), expected);
 }
 
 TEST_F(CheckpointFile, TooLittleSpaceIsSeenBeforeWriting) {

@@ -199,11 +199,15 @@ TEST_F(Runs, HalfWrittenFilesOfAKilledWriterAreCleared) {
   }
   write_bytes(path_ + "/.step_000100.bin.123.tmp", "half");
   write_bytes(path_ + "/.n-best.bin.123.tmp", "half");
+  write_bytes(path_ + "/.n.state.json.123.tmp", "half");
   write_bytes(path_ + "/.somebody.tmp", "not ours");
+  write_bytes(path_ + "/.n.gguf.123.tmp", "an export under way");
   RunDirectory run(path_, "n", true);
   EXPECT_FALSE(exists(".step_000100.bin.123.tmp"));
   EXPECT_FALSE(exists(".n-best.bin.123.tmp"));
+  EXPECT_FALSE(exists(".n.state.json.123.tmp"));
   EXPECT_TRUE(exists(".somebody.tmp"));
+  EXPECT_TRUE(exists(".n.gguf.123.tmp"));
 }
 
 TEST_F(Runs, PathsInTheWayAreSaid) {
