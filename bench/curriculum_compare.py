@@ -97,6 +97,11 @@ def read_log(path: Path, steps: int) -> dict[str, Any] | None:
     return None if found is None else {"bits_per_byte": found, "rows": rows, "documents": documents}
 
 
+def spread_of(figures: np.ndarray[Any, Any]) -> float:
+    """Return the standard deviation over seeds; 0 for a single one."""
+    return float(figures.std(ddof=1)) if len(figures) > 1 else 0.0
+
+
 def summary(results: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     """Return mean and worst bits per byte with their spread over seeds, by variant, and each source's."""
     out: dict[str, Any] = {}
@@ -106,12 +111,11 @@ def summary(results: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
         rows = {source: float(np.mean([r["rows"].get(source, 0) for r in runs])) for source in sources}
         total = sum(rows.values())
         means, worst = table.mean(axis=1), table.max(axis=1)
-        spread = (lambda x: float(x.std(ddof=1))) if len(runs) > 1 else (lambda x: 0.0)
         out[name] = {
             "mean": float(means.mean()),
-            "mean spread": spread(means),
+            "mean spread": spread_of(means),
             "worst": float(worst.mean()),
-            "worst spread": spread(worst),
+            "worst spread": spread_of(worst),
             "sources": dict(zip(sources, table.mean(axis=0).tolist(), strict=True)),
             "share": {source: count / total for source, count in rows.items()},
         }

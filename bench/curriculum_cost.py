@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +31,7 @@ def cost(sources: int, documents: int, rows: int, phases: int = 400) -> tuple[fl
     for _ in range(phases):
         end = step + steps
         count = steps * rows
-        shown = {
+        shown: dict[str, np.ndarray[Any, Any]] = {
             "step": np.repeat(np.arange(step, end), rows),
             "source": rng.choice(sources, size=count, p=weights),
             "documents": rng.integers(0, 3, count),

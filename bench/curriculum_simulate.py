@@ -174,7 +174,7 @@ def train(
         drawn = rng.choice(count, size=(phase.steps, 8), p=phase.weights)
         losses = np.empty(drawn.shape, dtype=np.float32)
         for index, k in np.ndenumerate(drawn):
-            losses[index] = loss(int(k), rows[k]) + noise[k] * rng.normal()
+            losses[index] = loss(int(k), rows[k]) + noise[int(k)] * rng.normal()
             rows[k] += 1
         steps_of_rows = np.repeat(np.arange(step, phase.end), 8)
         curriculum.record(steps_of_rows, drawn.ravel(), np.ones(drawn.size, dtype=int), losses.ravel())

@@ -15,7 +15,7 @@ def gpt2_like(d: int, layers: int, heads: int, context: int, vocabulary: int, ba
 
     padded = (vocabulary + 63) // 64 * 64
 
-    class Block(nn.Module):
+    class Block(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.norm1, self.norm2 = nn.LayerNorm(d), nn.LayerNorm(d)
@@ -30,7 +30,7 @@ def gpt2_like(d: int, layers: int, heads: int, context: int, vocabulary: int, ba
             hidden: torch.Tensor = self.down(functional.gelu(self.up(self.norm2(x)), approximate="tanh"))
             return x + hidden
 
-    class Model(nn.Module):
+    class Model(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.tokens, self.positions = nn.Embedding(padded, d), nn.Embedding(context, d)

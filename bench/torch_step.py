@@ -81,14 +81,15 @@ def torch_step(shape: dict[str, Any], threads: int, given: argparse.Namespace) -
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         work()
-    return graph.replay
+    replay: Callable[[], None] = graph.replay
+    return replay
 
 
 def torch_ms(step: Callable[[], None], given: argparse.Namespace) -> float:
     """Return the mean milliseconds of a step, queued one behind the other as ours are."""
     import torch
 
-    wait = torch.cuda.synchronize if given.device == "cuda" else lambda: None
+    wait: Callable[[], None] = torch.cuda.synchronize if given.device == "cuda" else lambda: None
     for _ in range(WARM_UP if given.device == "cuda" else 1):
         step()
     wait()
@@ -96,7 +97,8 @@ def torch_ms(step: Callable[[], None], given: argparse.Namespace) -> float:
     for _ in range(given.steps):
         step()
     wait()
-    return (time.perf_counter() - start) * 1e3 / given.steps
+    spent = (time.perf_counter() - start) * 1e3
+    return spent / int(given.steps)
 
 
 def main() -> None:

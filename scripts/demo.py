@@ -24,9 +24,10 @@ from andrea.data.prep import prepare
 from andrea.generate.model import TrainedModel, load_model
 from andrea.generate.sample import Choice, write_sample
 from andrea.train.display import make_display
+from andrea.train.held_out import has_a_window
 from andrea.train.run import RunOptions, train
 from andrea.train.sizes import SIZES
-from andrea.train.starter import first_experiment, has_a_window, texts_of
+from andrea.train.starter import first_experiment, texts_of
 
 ROOT = Path(__file__).resolve().parent.parent
 RECIPE = ROOT / "experiments" / "recipes" / "demo.json"
@@ -44,12 +45,12 @@ def make_data(out: Path) -> Path:
     if config.exists():
         return config
     print("Text: the standard library of this Python")
-    sources = collect(out / "text")
-    for source in sources:
-        print(f"  {source.name}: {source.documents:,} documents, {source.n_bytes:,} bytes")
+    collected = collect(out / "text")
+    for one in collected:
+        print(f"  {one.name}: {one.documents:,} documents, {one.n_bytes:,} bytes")
     size = SIZES["NANO"]
     print("Tokenizer: 1,024 segments, learned from it")
-    texts = texts_of([source.path for source in sources])
+    texts = texts_of([one.path for one in collected])
     coder = tokenizer.train(
         [tokenizer.Source(text.name, text.documents()) for text in texts], size.segments, allow_fewer=True
     )
@@ -65,7 +66,9 @@ def make_data(out: Path) -> Path:
         if source.eval is not None and has_a_window(source.eval, size.context):
             entry["eval"] = f"data/{source.eval.file}"
         entries.append(entry)
-    settings = first_experiment(NAME, size, coder.vocab_size, entries)
+    settings = first_experiment(
+        NAME, size, coder.vocab_size, entries, any("eval" in entry for entry in entries)
+    )
     config.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
     return config
 

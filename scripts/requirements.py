@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
+from typing import Any
 
 
-def read_project() -> dict[str, object]:
+def read_project() -> dict[str, Any]:
     """Read pyproject.toml; Python 3.10 has no tomllib, but pip carries one."""
     try:
-        import tomllib
+        toml = importlib.import_module("tomllib")
     except ModuleNotFoundError:
-        from pip._vendor import tomli as tomllib
-    return tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8"))
+        toml = importlib.import_module("pip._vendor.tomli")
+    path = Path(__file__).parent.parent / "pyproject.toml"
+    project: dict[str, Any] = toml.loads(path.read_text(encoding="utf-8"))
+    return project
 
 
 def requirements(group: str) -> list[str]:

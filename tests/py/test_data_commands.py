@@ -89,7 +89,7 @@ def test_prep_verify_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert run(["data", "prep", str(tmp_path / "r.json"), "-j", "1"]) == 0
     assert run(["data", "verify", str(tmp_path / "out" / "manifest.json")]) == 0
     (tmp_path / "out" / "chat.btok").write_bytes(b"")
-    assert run(["data", "verify", str(tmp_path / "out" / "manifest.json")]) == 65
+    assert run(["data", "verify", str(tmp_path / "out")]) == 65
     assert run(["data", "list"]) == 0
     told = capsys.readouterr().out
     assert all(name in told for name in SOURCES)

@@ -114,11 +114,13 @@ def prep(
 
 
 @app.command()
-def verify(manifest: Annotated[Path, typer.Argument(metavar="MANIFEST")]) -> None:
+def verify(
+    manifest: Annotated[Path, typer.Argument(metavar="MANIFEST", help="The file, or the folder it is in.")],
+) -> None:
     """Check every packed file against a manifest: SHA-256, header, offsets, ids."""
     from andrea.data.manifest import verify_manifest
 
-    for line in verify_manifest(manifest):
+    for line in verify_manifest(manifest / "manifest.json" if manifest.is_dir() else manifest):
         console.print(line)
 
 

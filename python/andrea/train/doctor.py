@@ -11,11 +11,14 @@ from collections.abc import Iterator
 
 from andrea.binary import path_of_binary
 
+# What pip calls a module, where the names differ.
+PACKAGES = {"pynvml": "nvidia-ml-py", "huggingface_hub": "huggingface-hub"}
 # Modules that commands of an extra need, and the extra that brings them.
 EXTRAS = {
     "data": ("pyarrow", "huggingface_hub", "ftfy", "zstandard", "datasketch"),
     "dashboard": ("starlette", "uvicorn", "plotly", "pynvml"),
     "plot": ("matplotlib",),
+    "export": ("safetensors", "gguf"),
     "test": ("pytest", "hypothesis"),
 }
 
@@ -39,9 +42,10 @@ def doctor_lines() -> Iterator[str]:
     for extra, modules in EXTRAS.items():
         absent = [module for module in modules if importlib.util.find_spec(module) is None]
         if absent:
-            yield f"  {extra:<8} missing {', '.join(absent)}: pip install {' '.join(absent)}"
+            names = " ".join(PACKAGES.get(module, module) for module in absent)
+            yield f"  {extra:<9} missing: pip install {names}"
         else:
-            yield f"  {extra:<8} complete"
+            yield f"  {extra:<9} complete"
 
 
 def _device_lines(name: str) -> Iterator[str]:

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -15,14 +15,25 @@ from andrea.data.tally import Tally
 from andrea.errors import DataError
 
 if TYPE_CHECKING:
-    from andrea.data.btok import BtokHeader
     from andrea.data.pack import Packed
     from andrea.tokenizer import Tokenizer
 
 _MOST_FOR_A_WINDOW = 0.2  # of the ids; beyond it a part of a window does
 
 
-def has_a_window(packed: BtokHeader, context: int) -> bool:
+class Counted(Protocol):
+    """Packed documents: the header of a `.btok`, or its entry in a manifest."""
+
+    @property
+    def n_docs(self) -> int:
+        """Documents."""
+
+    @property
+    def n_tokens(self) -> int:
+        """Ids without BOS."""
+
+
+def has_a_window(packed: Counted, context: int) -> bool:
     """Whether held-out data has one window of `context` targets at least: training measures no less."""
     return packed.n_tokens + packed.n_docs > context
 

@@ -46,6 +46,7 @@ class Prepared:
     config: Path
     tokenizer: Tokenizer
     sources: dict[str, Packed]  # by name
+    measured: frozenset[str]  # sources whose held-out part stands in the experiment
 
     @property
     def n_tokens(self) -> int:
@@ -138,7 +139,8 @@ def prepare(
         entries.append(entry)
     settings = first_experiment(title, size, tokenizer.vocab_size, entries, in_training)
     write_bytes(config, (json.dumps(settings, indent=2) + "\n").encode())
-    return Prepared(config, tokenizer, made)
+    measured = frozenset(entry["name"] for entry in entries if "eval" in entry)
+    return Prepared(config, tokenizer, made, measured)
 
 
 def first_experiment(
@@ -188,6 +190,8 @@ def start(
         )
     for name, packed in made.sources.items():
         held = _counts(packed.eval) if packed.eval else "none"
+        if packed.eval and name not in made.measured:
+            held += f" (too few for a window of {size.context}, not measured)"
         yield f"  {name}: {_counts(packed.train)}; held out: {held}"
     if holdout > 0 and all(packed.eval is None for packed in made.sources.values()):
         yield "  too little text to hold any out: `andrea eval` needs other text (it says how)"
