@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from andrea.binary import path_of_binary
+from kept_figures import parser_of, show
 
 LAST = 100  # steps whose mean loss is compared
 SMOOTHED = 50  # steps in a point of the figure
@@ -128,43 +128,21 @@ def draw(results: list[dict[str, Any]], path: Path) -> None:
         for axes in (above, below):
             axes.grid(visible=True, alpha=0.25)
     figure.savefig(path)
-    print(f"wrote {path}")
 
 
 def main() -> None:
     """Train or read, and compare."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("experiment", type=Path, nargs="?")
+    parser = parser_of(__doc__)
     parser.add_argument("--out", type=Path, help="folder of the runs")
-    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--precisions", default="fp16,bf16,fp8,fp32", help="with commas")
     parser.add_argument("--reference", default="fp16", help="the precision that the others are compared with")
     parser.add_argument("--steps", type=int, help="end each run after this step")
-    parser.add_argument("--json", type=Path, help="keep losses and figures here")
-    parser.add_argument(
-        "--from", dest="read", type=Path, action="append", help="kept figures; may be repeated"
-    )
-    parser.add_argument("--figure", type=Path, help="draw here: .svg or .png")
-    parser.add_argument("--binary", default=str(path_of_binary()), help="microgpt_train")
     given = parser.parse_args()
-    if (given.experiment is None) == (given.read is None):
-        parser.error("name an experiment to train, or kept figures with --from")
-    if given.read is not None:
-        results = [json.loads(path.read_text(encoding="utf-8")) for path in given.read]
-    else:
-        if given.out is None:
-            parser.error("--out: where the runs go")
-        if given.reference not in given.precisions.split(","):
-            parser.error(f"--reference {given.reference} is not among --precisions")
-        results = [measured(given)]
-        if given.json is not None:
-            given.json.write_text(json.dumps(results[0]) + "\n", encoding="utf-8")
-    for result in results:
-        print_table(result)
-    if given.figure is not None:
-        draw(results, given.figure)
+    if given.experiment is not None and given.out is None:
+        parser.error("--out: where the runs go")
+    if given.experiment is not None and given.reference not in given.precisions.split(","):
+        parser.error(f"--reference {given.reference} is not among --precisions")
+    show(parser, given, measured, print_table, draw)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from andrea.binary import path_of_binary
+from kept_figures import parser_of, show
 
 SEQUENCES = 8  # of the series that do not vary it
 BAD_CONFIG = 78  # microgpt_train's exit code where the plan does not fit
@@ -165,40 +165,17 @@ def draw(results: list[dict[str, Any]], path: Path) -> None:
     panels[0].set_ylabel("us a 1,000 tokens")
     panels[-1].legend(fontsize=8)
     figure.savefig(path)
-    print(f"wrote {path}")
 
 
 def main() -> None:
     """Measure or read, and show."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("experiment", type=Path, nargs="?")
-    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
+    parser = parser_of(__doc__)
     parser.add_argument("--precisions", default="fp16", help="with commas")
     parser.add_argument("--batches", default="1,2,4,8,16,32,64")
     parser.add_argument("--micro-batches", default="1,2,4,8")
     parser.add_argument("--contexts", default="256,512,1024,2048,4096")
     parser.add_argument("--steps", type=int, default=20, help="timed steps of a point")
-    parser.add_argument("--json", type=Path, help="keep the figures here")
-    parser.add_argument(
-        "--from", dest="read", type=Path, action="append", help="kept figures; may be repeated"
-    )
-    parser.add_argument("--figure", type=Path, help="draw here: .svg or .png")
-    parser.add_argument("--binary", default=str(path_of_binary()), help="microgpt_train")
-    given = parser.parse_args()
-    if (given.experiment is None) == (given.read is None):
-        parser.error("name an experiment to measure, or kept figures with --from")
-    if given.read is not None:
-        results = [json.loads(path.read_text(encoding="utf-8")) for path in given.read]
-    else:
-        results = [measured(given)]
-        if given.json is not None:
-            given.json.write_text(json.dumps(results[0], indent=1) + "\n", encoding="utf-8")
-    for result in results:
-        print_tables(result)
-    if given.figure is not None:
-        draw(results, given.figure)
+    show(parser, parser.parse_args(), measured, print_tables, draw)
 
 
 if __name__ == "__main__":

@@ -102,8 +102,7 @@ void init_measure(nb::module_& m) {
               "only: str = '', operations: bool = True) -> BenchReport"),
       "Time of a training step and of its operations on this device, with random ids. `steps` 0: 40 on a "
       "GPU, 5 on the CPU. `only`: operations whose name begins so; \"none\": no table; ValueError if there "
-      "is none of "
-      "that name. Opens no data.");
+      "is none of that name. Opens no data.");
 }
 
 }  // namespace andrea

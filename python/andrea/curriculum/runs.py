@@ -17,7 +17,7 @@ from andrea.errors import IoError
 MAX_RUNS = 1000
 MAX_LINE = 16 << 20  # bytes of one element
 _BLOCK = 1 << 16
-_NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+DAMAGED = (ValueError, RecursionError)  # what decoding a damaged line raises
 _STEP = re.compile(r"step_(\d{6,})\.bin")
 _STATE = re.compile(r"step_(\d{6,})\.state\.json")
 
@@ -137,7 +137,7 @@ def elements_of(lines: Iterable[bytes], name: str, notes: list[str]) -> Iterator
             continue
         try:
             yield msgspec.json.decode(text)
-        except _NOT_JSON:
+        except DAMAGED:
             cut += 1
     if cut:
         notes.append(f"{name}: {cut} line{'s' if cut > 1 else ''} cut or damaged, and left out")
@@ -152,7 +152,7 @@ def last_elements(path: Path, count: int) -> list[Any]:
             continue
         try:
             elements.append(msgspec.json.decode(text))
-        except _NOT_JSON:
+        except DAMAGED:
             continue  # a line under way, or cut by a kill
         if len(elements) == count:
             break

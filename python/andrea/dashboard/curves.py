@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from andrea.dashboard.lines import DAMAGED, decode, number
+from andrea.curriculum.runs import DAMAGED
+from andrea.dashboard.lines import decode, number
 
 Floats = npt.NDArray[np.float64]
 _SPACES = bytes.maketrans(b",[]\n\r", b"     ")

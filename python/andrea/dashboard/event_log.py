@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from andrea.curriculum.runs import DAMAGED
 from andrea.dashboard.columns import Columns
 from andrea.dashboard.curves import Floats, parse_rows
-from andrea.dashboard.lines import DAMAGED, MAX_STEP, MAX_TIME, decode, number, whole
+from andrea.dashboard.lines import MAX_STEP, MAX_TIME, decode, number, whole
 
 WIDTH = 6  # numbers of a step: step, loss, gradient norm, LR, loss scale, Unix time
 NAMES = ("step", "loss", "grad_norm", "lr", "loss_scale", "time")

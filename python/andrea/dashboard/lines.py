@@ -9,11 +9,10 @@ import msgspec
 
 MAX_STEP = 2**53  # a double, and so JavaScript, counts no further
 MAX_TIME = 1e11  # Unix seconds, far beyond any run; a calendar has it
-DAMAGED = (ValueError, RecursionError)  # what `decode` raises
 
 
 def decode(line: bytes) -> Any:
-    """Return the value of a line; raises one of DAMAGED. Numbers are finite, as JSON knows no others."""
+    """Return the value of a line; raises one of `runs.DAMAGED`. Numbers are finite: JSON knows no others."""
     return msgspec.json.decode(line.strip().removesuffix(b","))
 
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from andrea.curriculum.runs import Run, newest_states
+from andrea.curriculum.runs import DAMAGED, Run, newest_states
 from andrea.dashboard.columns import Columns
 from andrea.dashboard.curves import Floats, parse_rows, smma, thin_out
 from andrea.dashboard.event_log import EventLog
 from andrea.dashboard.levels import Levels
-from andrea.dashboard.lines import DAMAGED, MAX_STEP, decode, left_out, number, whole
+from andrea.dashboard.lines import MAX_STEP, decode, left_out, number, whole
 from andrea.dashboard.liveness import state_of
 from andrea.dashboard.rows_log import RowsLog
 from andrea.dashboard.samples import Samples

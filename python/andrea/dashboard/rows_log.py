@@ -9,9 +9,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from andrea.curriculum.runs import DAMAGED
 from andrea.dashboard.columns import Columns
 from andrea.dashboard.curves import bucket_starts
-from andrea.dashboard.lines import DAMAGED, MAX_STEP, decode, number
+from andrea.dashboard.lines import MAX_STEP, decode, number
 
 MAX_SOURCES = 1000  # more names than this come from no run
 

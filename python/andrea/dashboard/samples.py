@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from andrea.curriculum.runs import Run
-from andrea.dashboard.lines import DAMAGED, decode, left_out, number, whole
+from andrea.curriculum.runs import DAMAGED, Run
+from andrea.dashboard.lines import decode, left_out, number, whole
 from andrea.dashboard.tail import open_regular
 
 PARTS = ("bigrams", "trigrams", "words", "characters")

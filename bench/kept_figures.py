@@ -1,0 +1,50 @@
+"""Flags of the benchmarks whose figures are kept, and can be shown and drawn again without measuring."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from andrea.binary import path_of_binary
+
+Figures = dict[str, Any]
+
+
+def parser_of(text: str | None) -> argparse.ArgumentParser:
+    """Return a parser with the flags that all of them have."""
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("experiment", type=Path, nargs="?")
+    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
+    parser.add_argument("--json", type=Path, help="keep the figures here")
+    parser.add_argument(
+        "--from", dest="read", type=Path, action="append", help="kept figures; may be repeated"
+    )
+    parser.add_argument("--figure", type=Path, help="draw here: .svg or .png")
+    parser.add_argument("--binary", default=str(path_of_binary()), help="microgpt_train")
+    return parser
+
+
+def show(
+    parser: argparse.ArgumentParser,
+    given: argparse.Namespace,
+    measure: Callable[[argparse.Namespace], Figures],
+    tell: Callable[[Figures], None],
+    draw: Callable[[list[Figures], Path], None],
+) -> None:
+    """Measure the experiment, or read kept figures; keep, tell and draw them as asked."""
+    if (given.experiment is None) == (given.read is None):
+        parser.error("name an experiment to measure, or kept figures with --from")
+    if given.read is not None:
+        results = [json.loads(path.read_text(encoding="utf-8")) for path in given.read]
+    else:
+        results = [measure(given)]
+        if given.json is not None:
+            given.json.write_text(json.dumps(results[0]) + "\n", encoding="utf-8")
+    for result in results:
+        tell(result)
+    if given.figure is not None:
+        draw(results, given.figure)
+        print(f"wrote {given.figure}")
