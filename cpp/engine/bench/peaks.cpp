@@ -93,9 +93,12 @@ DevicePeaks measure_peaks(Backend& backend, std::int64_t key, bool allow_tf32) {
   DevicePeaks peaks;
   peaks.gemm_size = !gpu ? 1024 : info.free_bytes > (std::size_t{4} << 30) ? 8192 : 4096;
   const std::int64_t n = peaks.gemm_size, act = static_cast<std::int64_t>(ops.act_bytes());
-  const std::size_t scratch_bytes = ops.scratch_bytes({1, n, n, 1, 1, n, n, 0});
+  const Extent extent{1, n, n, 1, 1, n, n, 0};
+  const std::size_t scratch_bytes = ops.scratch_bytes(extent);
   const Block scratch(device, static_cast<std::int64_t>(scratch_bytes));
   ops.set_scratch(scratch.as<void>(), scratch_bytes);
+  const Block kept(device, static_cast<std::int64_t>(ops.kept_bytes(extent)));
+  ops.set_kept(kept.as<void>(), extent);
 
   const std::int64_t sum_n = gpu ? n * n : std::int64_t{1} << 24;  // past every cache
   const std::int64_t most = std::max(n * n, sum_n);
@@ -104,7 +107,8 @@ DevicePeaks measure_peaks(Backend& backend, std::int64_t key, bool allow_tf32) {
   fill_with_noise(backend, b.as<act_t>(), most);
   const int launches = gpu ? 16 : 1, replays = gpu ? 9 : 5;
   const double product_ms = best_ms(device, key, replays, [&] {
-    for (int i = 0; i < launches; ++i) ops.k_head_fwd(c.as<act_t>(), a.as<act_t>(), b.as<act_t>(), n, n, n);
+    for (int i = 0; i < launches; ++i)
+      ops.k_attn_out_fwd(c.as<act_t>(), a.as<act_t>(), b.as<act_t>(), nullptr, n, n);
   });
   const double size = static_cast<double>(n);
   peaks.gemm_flops = 2 * size * size * size * launches / (product_ms * 1e-3);

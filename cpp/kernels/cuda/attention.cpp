@@ -47,10 +47,11 @@ void CudaOps<T>::k_attn_fwd(act_t* out, float* lse, const act_t* qkv, std::int64
   check_shape(B, H, hd);
   if (B * T_ * H == 0) return;
   const AttentionShape shape{B, T_, H, hd};
+  Absmax* const absmax = absmax_of(out);
   if constexpr (kWithHopper && sizeof(T) == 2)
     if (hopper_ && hd <= kHopperHeadDim)
-      return attention_forward_hopper<T>(typed(out), lse, typed(qkv), shape, stream_);
-  attention_forward<T>(typed(out), lse, typed(qkv), shape, stream_);
+      return attention_forward_hopper<T>(typed(out), lse, typed(qkv), shape, absmax, stream_);
+  attention_forward<T>(typed(out), lse, typed(qkv), shape, absmax, stream_);
 }
 
 template <typename T>
@@ -60,12 +61,13 @@ void CudaOps<T>::k_attn_bwd(act_t* dqkv, const act_t* dout, const act_t* out, co
   check_shape(B, H, hd);
   if (B * T_ * H == 0) return;
   const AttentionShape shape{B, T_, H, hd};
+  Absmax* const absmax = absmax_of(dqkv);
   auto* const delta = static_cast<float*>(scratch(attn_bwd_scratch(B, T_, H)));
   if constexpr (kWithHopper && sizeof(T) == 2)
     if (hopper_ && hd <= kHopperHeadDim)
       return attention_backward_hopper<T>(typed(dqkv), typed(dout), typed(out), typed(qkv), lse, delta, shape,
-                                          stream_);
-  attention_backward<T>(typed(dqkv), typed(dout), typed(out), typed(qkv), lse, delta, shape, stream_);
+                                          absmax, stream_);
+  attention_backward<T>(typed(dqkv), typed(dout), typed(out), typed(qkv), lse, delta, shape, absmax, stream_);
 }
 
 template <typename T>

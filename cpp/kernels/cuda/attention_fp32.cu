@@ -410,7 +410,7 @@ void launch_backward(float* dqkv, const float* dout, const float* out, const flo
 
 template <>
 void attention_forward<float>(float* out, float* lse, const float* qkv, const AttentionShape& shape,
-                              cudaStream_t stream) {
+                              Absmax* /*absmax*/, cudaStream_t stream) {
   const bool vectors = shape.hd % 4 == 0 && aligned16(out, qkv);
   if (shape.hd <= 32)
     launch_forward<32>(out, lse, qkv, shape, vectors, stream);
@@ -423,7 +423,7 @@ void attention_forward<float>(float* out, float* lse, const float* qkv, const At
 template <>
 void attention_backward<float>(float* dqkv, const float* dout, const float* out, const float* qkv,
                                const float* lse, float* delta, const AttentionShape& shape,
-                               cudaStream_t stream) {
+                               Absmax* /*absmax*/, cudaStream_t stream) {
   const bool vectors = shape.hd % 4 == 0 && aligned16(dout, out, qkv);
   if (shape.hd <= 32)
     launch_backward<32>(dqkv, dout, out, qkv, lse, delta, shape, vectors, stream);

@@ -7,6 +7,7 @@
 // S and dP are started together: the exponentials of S are taken while dP is computed. Tiles come through
 // shared-memory stages; several blocks a multiprocessor fill each other's waits. Each gradient is added
 // by one warpgroup, tile after tile: deterministic.
+#include "kernels/cuda/absmax.cuh"
 #include "kernels/cuda/attention_tiles.cuh"
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/wgmma.cuh"
@@ -27,7 +28,7 @@ constexpr int kKeyBlocks = 3;
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(kThreads, kQueryBlocks)
     k_queries(T* dqkv, float* delta, const T* dout, const T* out, const T* qkv, const float* lse, int length,
-              int heads, int hd, float scale, bool vectors) {
+              int heads, int hd, float scale, bool vectors, Absmax* absmax) {
 #ifdef ANDREA_HOPPER_CODE
   extern __shared__ __align__(1024) unsigned char memory[];
   T* const q_tile = reinterpret_cast<T*>(memory);
@@ -143,23 +144,28 @@ __global__ void __launch_bounds__(kThreads, kQueryBlocks)
     wait_products<0>();
     settled(acc);
   }
+  Largest<T> largest{absmax};
 #pragma unroll
   for (int side = 0; side < 2; ++side) {
     const int t = row + 8 * side;
     if (t >= length) continue;
     T* const to = dqkv + (b * length + t) * 3 * d + h * hd;
 #pragma unroll
-    for (int n = 0; n < kWidth / 8; ++n)
-      store_pair<T>(to, 8 * n + lane % 4 * 2, hd, acc[n][2 * side] * scale, acc[n][2 * side + 1] * scale,
-                    vectors);
+    for (int n = 0; n < kWidth / 8; ++n) {
+      const float x = acc[n][2 * side] * scale;
+      const float y = acc[n][2 * side + 1] * scale;
+      largest.see(x, y);
+      store_pair<T>(to, 8 * n + lane % 4 * 2, hd, x, y, vectors);
+    }
   }
+  largest.publish(/*finish=*/false);
 #endif
 }
 
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(kThreads, kKeyBlocks)
     k_keys(T* dqkv, const T* dout, const T* qkv, const float* lse, const float* delta, int length, int heads,
-           int hd, float scale, bool vectors) {
+           int hd, float scale, bool vectors, Absmax* absmax) {
 #ifdef ANDREA_HOPPER_CODE
   extern __shared__ __align__(1024) unsigned char memory[];
   T* const k_tile = reinterpret_cast<T*>(memory);
@@ -259,6 +265,7 @@ __global__ void __launch_bounds__(kThreads, kKeyBlocks)
     settled(dv);
     settled(dk);
   }
+  Largest<T> largest{absmax};
 #pragma unroll
   for (int side = 0; side < 2; ++side) {
     const int t = row + 8 * side;
@@ -267,16 +274,21 @@ __global__ void __launch_bounds__(kThreads, kKeyBlocks)
 #pragma unroll
     for (int n = 0; n < kWidth / 8; ++n) {
       const int column = 8 * n + lane % 4 * 2;
-      store_pair<T>(to, column, hd, dk[n][2 * side] * scale, dk[n][2 * side + 1] * scale, vectors);
+      const float x = dk[n][2 * side] * scale;
+      const float y = dk[n][2 * side + 1] * scale;
+      largest.see(x, y);
+      largest.see(dv[n][2 * side], dv[n][2 * side + 1]);
+      store_pair<T>(to, column, hd, x, y, vectors);
       store_pair<T>(to + d, column, hd, dv[n][2 * side], dv[n][2 * side + 1], vectors);
     }
   }
+  largest.publish();
 #endif
 }
 
 template <typename T, int kWidth>
 void launch(T* dqkv, const T* dout, const T* out, const T* qkv, const float* lse, float* delta,
-            const AttentionShape& shape, bool vectors, cudaStream_t stream) {
+            const AttentionShape& shape, bool vectors, Absmax* absmax, cudaStream_t stream) {
   constexpr int kTileBytes = kTile * kWidth * static_cast<int>(sizeof(T));
   constexpr int kStatBytes = kTile * static_cast<int>(sizeof(float));
   constexpr int kQueryBytes = (2 + 2 * kStages<kWidth>)*kTileBytes + kStatBytes;
@@ -291,10 +303,10 @@ void launch(T* dqkv, const T* dout, const T* out, const T* qkv, const float* lse
   const auto hd = static_cast<int>(shape.hd);
   const float scale = 1.0F / sqrtf(static_cast<float>(hd));
   k_queries<T, kWidth><<<grid, kThreads, kQueryBytes, stream>>>(dqkv, delta, dout, out, qkv, lse, length,
-                                                                heads, hd, scale, vectors);
+                                                                heads, hd, scale, vectors, absmax);
   ANDREA_CUDA_LAUNCHED("k_attn_bwd (queries, Hopper)");
-  k_keys<T, kWidth>
-      <<<grid, kThreads, kKeyBytes, stream>>>(dqkv, dout, qkv, lse, delta, length, heads, hd, scale, vectors);
+  k_keys<T, kWidth><<<grid, kThreads, kKeyBytes, stream>>>(dqkv, dout, qkv, lse, delta, length, heads, hd,
+                                                           scale, vectors, absmax);
   ANDREA_CUDA_LAUNCHED("k_attn_bwd (keys, Hopper)");
 }
 
@@ -302,19 +314,21 @@ void launch(T* dqkv, const T* dout, const T* out, const T* qkv, const float* lse
 
 template <typename T>
 void attention_backward_hopper(T* dqkv, const T* dout, const T* out, const T* qkv, const float* lse,
-                               float* delta, const AttentionShape& shape, cudaStream_t stream) {
+                               float* delta, const AttentionShape& shape, Absmax* absmax,
+                               cudaStream_t stream) {
   const bool vectors = shape.hd % 8 == 0 && aligned16(dqkv, dout, out, qkv);
   if (shape.hd <= 32)
-    launch<T, 32>(dqkv, dout, out, qkv, lse, delta, shape, vectors, stream);
+    launch<T, 32>(dqkv, dout, out, qkv, lse, delta, shape, vectors, absmax, stream);
   else
-    launch<T, 64>(dqkv, dout, out, qkv, lse, delta, shape, vectors, stream);
+    launch<T, 64>(dqkv, dout, out, qkv, lse, delta, shape, vectors, absmax, stream);
 }
 
 template void attention_backward_hopper<__half>(__half*, const __half*, const __half*, const __half*,
-                                                const float*, float*, const AttentionShape&, cudaStream_t);
+                                                const float*, float*, const AttentionShape&, Absmax*,
+                                                cudaStream_t);
 template void attention_backward_hopper<__nv_bfloat16>(__nv_bfloat16*, const __nv_bfloat16*,
                                                        const __nv_bfloat16*, const __nv_bfloat16*,
-                                                       const float*, float*, const AttentionShape&,
+                                                       const float*, float*, const AttentionShape&, Absmax*,
                                                        cudaStream_t);
 
 }  // namespace andrea::cuda

@@ -5,6 +5,7 @@
 // work on the other. Tiles of keys and values come through shared-memory stages by asynchronous copies,
 // up to the diagonal and no further. The blocks with the most work start first. Sums run in tile order:
 // deterministic.
+#include "kernels/cuda/absmax.cuh"
 #include "kernels/cuda/attention_tiles.cuh"
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/wgmma.cuh"
@@ -66,7 +67,8 @@ struct QueryTile {
 
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(kThreads, kBlocks<kWidth>)
-    k_forward(T* out, float* lse, const T* qkv, int length, int heads, int hd, float scale, bool vectors) {
+    k_forward(T* out, float* lse, const T* qkv, int length, int heads, int hd, float scale, bool vectors,
+              Absmax* absmax) {
 #ifdef ANDREA_HOPPER_CODE
   extern __shared__ __align__(1024) unsigned char memory[];
   T* const q_tile = reinterpret_cast<T*>(memory);
@@ -147,6 +149,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kWidth>)
     settled(own[1].acc);
   }
 
+  Largest<T> largest{absmax};
 #pragma unroll
   for (int m = 0; m < 2; ++m)
 #pragma unroll
@@ -160,15 +163,19 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kWidth>)
       if (lane % 4 == 0) lse[(b * heads + h) * length + t] = own[m].max[side] * scale + logf(sum);
       T* const to = out + (b * length + t) * d + h * hd;
 #pragma unroll
-      for (int n = 0; n < kWidth / 8; ++n)
-        store_pair<T>(to, 8 * n + lane % 4 * 2, hd, own[m].acc[n][2 * side] * inverse,
-                      own[m].acc[n][2 * side + 1] * inverse, vectors);
+      for (int n = 0; n < kWidth / 8; ++n) {
+        const float x = own[m].acc[n][2 * side] * inverse;
+        const float y = own[m].acc[n][2 * side + 1] * inverse;
+        largest.see(x, y);
+        store_pair<T>(to, 8 * n + lane % 4 * 2, hd, x, y, vectors);
+      }
     }
+  largest.publish();
 #endif
 }
 
 template <typename T, int kWidth>
-void launch(T* out, float* lse, const T* qkv, const AttentionShape& shape, bool vectors,
+void launch(T* out, float* lse, const T* qkv, const AttentionShape& shape, bool vectors, Absmax* absmax,
             cudaStream_t stream) {
   constexpr int kBytes = (kOwn + 2 * kStages<kWidth> * kTile) * kWidth * static_cast<int>(sizeof(T));
   ANDREA_CUDA_CHECK(
@@ -176,25 +183,25 @@ void launch(T* out, float* lse, const T* qkv, const AttentionShape& shape, bool 
   const dim3 grid(static_cast<unsigned>(shape.H), static_cast<unsigned>(shape.B), blocks_for(shape.T, kOwn));
   k_forward<T, kWidth><<<grid, kThreads, kBytes, stream>>>(
       out, lse, qkv, static_cast<int>(shape.T), static_cast<int>(shape.H), static_cast<int>(shape.hd),
-      1.0F / sqrtf(static_cast<float>(shape.hd)), vectors);
+      1.0F / sqrtf(static_cast<float>(shape.hd)), vectors, absmax);
   ANDREA_CUDA_LAUNCHED("k_attn_fwd (Hopper)");
 }
 
 }  // namespace
 
 template <typename T>
-void attention_forward_hopper(T* out, float* lse, const T* qkv, const AttentionShape& shape,
+void attention_forward_hopper(T* out, float* lse, const T* qkv, const AttentionShape& shape, Absmax* absmax,
                               cudaStream_t stream) {
   const bool vectors = shape.hd % 8 == 0 && aligned16(out, qkv);
   if (shape.hd <= 32)
-    launch<T, 32>(out, lse, qkv, shape, vectors, stream);
+    launch<T, 32>(out, lse, qkv, shape, vectors, absmax, stream);
   else
-    launch<T, 64>(out, lse, qkv, shape, vectors, stream);
+    launch<T, 64>(out, lse, qkv, shape, vectors, absmax, stream);
 }
 
-template void attention_forward_hopper<__half>(__half*, float*, const __half*, const AttentionShape&,
+template void attention_forward_hopper<__half>(__half*, float*, const __half*, const AttentionShape&, Absmax*,
                                                cudaStream_t);
 template void attention_forward_hopper<__nv_bfloat16>(__nv_bfloat16*, float*, const __nv_bfloat16*,
-                                                      const AttentionShape&, cudaStream_t);
+                                                      const AttentionShape&, Absmax*, cudaStream_t);
 
 }  // namespace andrea::cuda
