@@ -1,7 +1,9 @@
 #include "kernels/cuda/fp8_ops.h"
 
 #include <algorithm>
+#include <string>
 
+#include "engine/errors.h"
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/memory_rule.h"
 
@@ -53,7 +55,9 @@ void Fp8Ops::set_kept(void* kept, const Extent& extent) {
 
 Fp8Ops::Known& Fp8Ops::known(const act_t* tensor) {
   if (const auto found = known_.find(tensor); found != known_.end()) return found->second;
-  if (known_.size() == n_absmaxes_) known_.clear();  // more tensors than a model has: begin anew
+  if (known_.size() == n_absmaxes_)  // no slot may be given to another: recorded steps go on using it
+    throw DeviceError("FP8: more than the planned " + std::to_string(n_absmaxes_) +
+                      " tensors; this is a bug in andrea, please report it with the experiment");
   Absmax* const absmax = absmaxes_ + known_.size();
   return known_.emplace(tensor, Known{absmax, false}).first->second;
 }
@@ -231,10 +235,14 @@ void Fp8Ops::k_cast_weights(act_t* out, const float* in, std::int64_t n) {
   absmax_pieces_ = arena ? pieces_ : nullptr;
   CudaOps::k_cast_weights(out, in, n);
   absmax_pieces_ = nullptr;
-  if (arena)
-    find_weights_absmax();
-  else
-    forget(out, n);
+  if (arena) return find_weights_absmax();
+  forget(out, n);
+  // Recorded work may rely on the magnitudes of weights it has used before: they are found at once.
+  const act_t* const end = reinterpret_cast<const act_t*>(numbers(out) + n);
+  for (auto used = weights_used_.lower_bound(out); used != weights_used_.end() && used->first < end; ++used) {
+    find_absmax(known(used->first).absmax, numbers(used->first), used->second, stream_);
+    known(used->first).current = true;
+  }
 }
 
 void Fp8Ops::k_adamw(float* params, float* m, float* v, act_t* compute_weights, const float* grads,
