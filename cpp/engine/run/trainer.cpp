@@ -223,7 +223,7 @@ ExitCode Trainer::Impl::train() {
   finish_checkpoint(false);
   if (saved_step_ != done) checkpoint(done, false, true);
   if (experiment_.train.precision == Precision::kFp8)
-    log_->line("FP8: " + std::to_string(fp8_saturated_) + " values saturated since this start");
+    emit("fp8", done, "FP8: " + std::to_string(fp8_saturated_) + " values saturated since this start");
   emit("done", done,
        done >= experiment_.train.steps
            ? "finished: " + std::to_string(done) + " steps"
