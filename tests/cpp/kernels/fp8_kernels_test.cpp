@@ -18,6 +18,8 @@ namespace {
 using cuda::Absmax;
 using bf16 = __nv_bfloat16;
 
+constexpr float kSmallestScale = 1.17549435e-38F;  // 2^-126: its inverse is a float too
+
 std::uint32_t bits_of(float value) {
   std::uint32_t bits;
   std::memcpy(&bits, &value, sizeof bits);
@@ -53,17 +55,23 @@ class Fp8Kernels : public KernelTest {
  protected:
   void SetUp() override {
     KernelTest::SetUp();
-    if (IsSkipped()) return;
-    open({4, 512, 256, 8, 1, 8, 64, 1 << 20});
+    if (!IsSkipped()) open_with_slot({4, 512, 256, 8, 1, 8, 64, 1 << 20});
+  }
+  void TearDown() override {
+    slot_.reset();
+    counter_.reset();
+  }
+
+  // A fresh back end, and the slot and the counter in its memory.
+  void open_with_slot(const Extent& extent) {
+    slot_.reset();
+    counter_.reset();
+    open(extent);
     slot_ = std::make_unique<Array<Absmax>>(array<Absmax>(1));
     counter_ = std::make_unique<Array<std::uint32_t>>(array<std::uint32_t>(1));
     set_slot({});
     const std::uint32_t zero = 0;
     counter_->memory.write(&zero);
-  }
-  void TearDown() override {
-    slot_.reset();
-    counter_.reset();
   }
 
   cuda::CudaDevice& gpu() { return dynamic_cast<cuda::CudaDevice&>(device()); }
@@ -94,7 +102,7 @@ class Fp8Kernels : public KernelTest {
       return;
     }
     EXPECT_LE(largest / got.inverse_scale, 448.0F) << what;
-    EXPECT_GT(2 * largest / got.inverse_scale, 448.0F) << what;
+    if (got.inverse_scale > kSmallestScale) EXPECT_GT(2 * largest / got.inverse_scale, 448.0F) << what;
     int exponent;
     EXPECT_EQ(std::frexp(got.inverse_scale, &exponent), 0.5F) << what << ": no power of two";
   }
@@ -238,7 +246,7 @@ TEST_P(Fp8Kernels, LayerNormLeavesItsLargestMagnitude) {
 TEST_P(Fp8Kernels, AttentionLeavesItsLargestMagnitude) {
   for (const char* portable : {"0", "1"}) {
     ::setenv("ANDREA_PORTABLE_KERNELS", portable, 1);
-    open({2, 200, 512, 4, 1, 8, 64, 64});
+    open_with_slot({2, 200, 512, 4, 1, 8, 64, 64});
     ::unsetenv("ANDREA_PORTABLE_KERNELS");
     WatchedOps watched(gpu());
     const Memory scratch(device(), watched.scratch_bytes({2, 200, 512, 4, 1, 8, 64, 64}));

@@ -153,10 +153,11 @@ TEST_P(ModelOnDevice, EveryRecomputeLevelGivesTheSameBits) {
     Experiment config = tiny_in(precision);
     config.train.batch_size = 8;
     const std::int64_t ids_a_step = 8 * (config.model.context + 1);
-    // Budgets from the plans themselves: just enough for each level.
+    // Budgets from the plans themselves: just enough for each level. Where memory is plenty, the plan's own
+    // choice is to keep everything in 16 bits, and not in 32.
     std::int64_t budget = 0;
-    for (const char* fixed : {"nothing", "auto", "auto", "auto"}) {
-      config.train.recompute = fixed;
+    for (int run = 0; run < 5 && (run == 0 || levels.back() < 3); ++run) {
+      config.train.recompute = run == 0 ? "nothing" : "auto";
       Engine e = engine(config, budget);
       levels.push_back(static_cast<int>(e.plan().request.recompute));
       // The first one found by the plan itself, and then just too little memory for the last.
@@ -164,6 +165,7 @@ TEST_P(ModelOnDevice, EveryRecomputeLevelGivesTheSameBits) {
       for (unsigned step = 0; step < 4; ++step) e.train_batch(random_ids(ids_a_step, 37, step).data());
       weights.push_back(e.export_weights().weights);
     }
+    levels.erase(std::unique(levels.begin(), levels.end()), levels.end());
     EXPECT_EQ(levels, (std::vector<int>{0, 1, 2, 3}));
     for (const auto& w : weights) EXPECT_EQ(std::memcmp(w.data(), weights[0].data(), w.size() * 4), 0);
   }
