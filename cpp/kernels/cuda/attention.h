@@ -28,7 +28,8 @@ constexpr bool kWithHopper = true;
 constexpr bool kWithHopper = false;
 #endif
 
-/// The same for 16-bit types and head dims up to kHopperHeadDim, by the tensor cores of sm_90a.
+/// The same for 16-bit types by the tensor cores of sm_90a: head dims that are multiples of 8 up to
+/// kHopperHeadDim, arrays aligned to 16 bytes.
 constexpr std::int64_t kHopperHeadDim = 64;
 template <typename T>
 void attention_forward_hopper(T* out, float* lse, const T* qkv, const AttentionShape& shape, Absmax* absmax,

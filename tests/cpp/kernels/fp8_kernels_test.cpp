@@ -102,7 +102,9 @@ class Fp8Kernels : public KernelTest {
       return;
     }
     EXPECT_LE(largest / got.inverse_scale, 448.0F) << what;
-    if (got.inverse_scale > kSmallestScale) EXPECT_GT(2 * largest / got.inverse_scale, 448.0F) << what;
+    if (got.inverse_scale > kSmallestScale) {
+      EXPECT_GT(2 * largest / got.inverse_scale, 448.0F) << what;
+    }
     int exponent;
     EXPECT_EQ(std::frexp(got.inverse_scale, &exponent), 0.5F) << what << ": no power of two";
   }
