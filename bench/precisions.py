@@ -95,6 +95,7 @@ def draw(results: list[dict[str, Any]], path: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("Agg")
+    mpl.rcParams["svg.fonttype"] = "none"  # text stays text
     import matplotlib.pyplot as plt
 
     size = (5.5 * len(results), 5)

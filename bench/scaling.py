@@ -137,6 +137,7 @@ def draw(results: list[dict[str, Any]], path: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("Agg")
+    mpl.rcParams["svg.fonttype"] = "none"  # text stays text
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, 3, figsize=(11, 3.4), sharey=True, layout="constrained")
