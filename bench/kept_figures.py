@@ -27,6 +27,12 @@ def parser_of(text: str | None) -> argparse.ArgumentParser:
     return parser
 
 
+def keep(given: argparse.Namespace, figures: Figures) -> None:
+    """Write what is measured so far, if --json asks for it: a benchmark that is ended early loses nothing."""
+    if given.json is not None:
+        given.json.write_text(json.dumps(figures) + "\n", encoding="utf-8")
+
+
 def show(
     parser: argparse.ArgumentParser,
     given: argparse.Namespace,
@@ -41,8 +47,7 @@ def show(
         results = [json.loads(path.read_text(encoding="utf-8")) for path in given.read]
     else:
         results = [measure(given)]
-        if given.json is not None:
-            given.json.write_text(json.dumps(results[0]) + "\n", encoding="utf-8")
+        keep(given, results[0])
     for result in results:
         tell(result)
     if given.figure is not None:

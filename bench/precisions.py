@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kept_figures import parser_of, show
+from kept_figures import keep, parser_of, show
 
 LAST = 100  # steps whose mean loss is compared
 SMOOTHED = 50  # steps in a point of the figure
@@ -55,11 +55,12 @@ def trained(precision: str, given: argparse.Namespace) -> dict[str, Any]:
 def measured(given: argparse.Namespace) -> dict[str, Any]:
     """Train in every precision."""
     name = json.loads(given.experiment.read_text(encoding="utf-8"))["name"]
-    runs = {}
+    result: dict[str, Any] = {"name": name, "reference": given.reference, "runs": {}}
     for precision in given.precisions.split(","):
-        runs[precision] = trained(precision, given)
-        print(f"{name} {precision}: {runs[precision]['seconds']} s", file=sys.stderr, flush=True)
-    return {"name": name, "reference": given.reference, "runs": runs}
+        run = result["runs"][precision] = trained(precision, given)
+        keep(given, result)
+        print(f"{name} {precision}: {run['seconds']} s", file=sys.stderr, flush=True)
+    return result
 
 
 def by_step(run: dict[str, Any]) -> dict[int, float]:
@@ -94,6 +95,7 @@ def draw(results: list[dict[str, Any]], path: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("Agg")
+    mpl.rcParams["svg.fonttype"] = "none"  # text stays text
     import matplotlib.pyplot as plt
 
     size = (5.5 * len(results), 5)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kept_figures import parser_of, show
+from kept_figures import keep, parser_of, show
 
 SEQUENCES = 8  # of the series that do not vary it
 BAD_CONFIG = 78  # microgpt_train's exit code where the plan does not fit
@@ -101,6 +101,7 @@ def measured(given: argparse.Namespace) -> dict[str, Any]:
                 entry["share_of_gemm_peak"] = report["share_of_gemm_peak"]
                 entry["recompute"] = report["recompute"]
             result["points"].append(entry)
+            keep(given, result)
             print(f"{point}: {entry.get('ms', entry.get('refused'))}", file=sys.stderr, flush=True)
     return result
 
@@ -136,6 +137,7 @@ def draw(results: list[dict[str, Any]], path: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("Agg")
+    mpl.rcParams["svg.fonttype"] = "none"  # text stays text
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, 3, figsize=(11, 3.4), sharey=True, layout="constrained")
@@ -163,7 +165,9 @@ def draw(results: list[dict[str, Any]], path: Path) -> None:
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.grid(visible=True, which="both", alpha=0.25)
     panels[0].set_ylabel("us a 1,000 tokens")
-    panels[-1].legend(fontsize=8)
+    panels[0].yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    panels[0].yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:g}"[0] in "235" else "")
+    panels[0].legend(fontsize=8)
     figure.savefig(path)
 
 

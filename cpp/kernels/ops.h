@@ -59,6 +59,8 @@ struct StepStatus {
   std::int32_t good_steps;    ///< finite steps since loss_scale last changed
   std::int32_t apply;         ///< 1: losses and norm are finite, the update is made; 0: it is skipped
   std::int32_t scale_halved;  ///< 1: losses finite, norm not, loss_scale > 1: no failure yet
+  /// Values of this step that FP8 could not hold; 0 while every scale is that of its tensor.
+  std::int32_t fp8_saturated;
 };
 
 class Ops {
@@ -74,6 +76,10 @@ class Ops {
   virtual std::size_t scratch_bytes(const Extent& extent) const = 0;
   /// Where that memory is. Called once, before any operation.
   virtual void set_scratch(void* scratch, std::size_t bytes) = 0;
+  /// Bytes the back end keeps for itself from operation to operation (FP8: largest magnitudes of tensors).
+  virtual std::size_t kept_bytes(const Extent& /*extent*/) const { return 0; }
+  /// Where that memory is, kept_bytes(extent) of it. Called once, before any operation, unless that is 0.
+  virtual void set_kept(void* /*kept*/, const Extent& /*extent*/) {}
   /// float -> act_t for n values; false when act_t is float and parameters are used in place.
   virtual bool needs_compute_weights() const { return act_bytes() != sizeof(float); }
   virtual void k_cast_weights(act_t* out, const float* in, std::int64_t n) = 0;

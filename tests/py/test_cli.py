@@ -289,7 +289,7 @@ def test_init_makes_a_run_that_trains(tmp_path: Path) -> None:
     in_the_way = cli("init", "--size", "NANO", "--data", text, "--out", text)
     assert in_the_way.returncode == 78
     assert "is a file" in in_the_way.stderr
-    absent = cli("init", "--size", "NANO", "--data", tmp_path / "absent.txt", "--out", tmp_path / "other")
+    absent = cli("init", "--size", "nano", "--data", tmp_path / "absent.txt", "--out", tmp_path / "other")
     assert absent.returncode == 74
     os.mkfifo(tmp_path / "pipe")  # it was waited for without end
     for endless in (tmp_path / "pipe", "/dev/zero"):

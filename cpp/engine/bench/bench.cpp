@@ -92,7 +92,9 @@ std::vector<Operation> grouped(const std::vector<RecordedCall>& calls, const Dev
     ++found->time.calls;
     found->time.flops += call.flops;
     found->time.bytes += call.bytes;
-    found->time.floor_ms += 1e3 * std::max(call.flops / peaks.gemm_flops, call.bytes / peaks.copy_bytes);
+    const bool wide = call.name == "attn_fwd" || call.name == "attn_bwd" || call.name.rfind("head_", 0) == 0;
+    found->time.floor_ms += 1e3 * std::max(call.flops / (wide ? peaks.wide_flops : peaks.gemm_flops),
+                                           call.bytes / peaks.copy_bytes);
   }
   return operations;
 }

@@ -23,6 +23,7 @@ struct BenchOptions {
 /// Speeds that this device reached in this run, and what its maker states.
 struct DevicePeaks {
   double gemm_flops = 0;       ///< a second: the best of large square products in this precision
+  double wide_flops = 0;       ///< the same of those that FP8 leaves in bfloat16; else gemm_flops
   std::int64_t gemm_size = 0;  ///< their m = n = k
   double copy_bytes = 0;       ///< a second: out = a + b on large arrays, 2 reads and 1 write
   std::optional<double>
@@ -36,7 +37,7 @@ struct OperationTime {
   double ms = 0;           ///< of all of them, one after the other
   double flops = 0;
   double bytes = 0;
-  double floor_ms = 0;  ///< the sum over calls of max(flops / gemm peak, bytes / copy peak)
+  double floor_ms = 0;  ///< the sum over calls of max(flops / its products' peak, bytes / copy peak)
 };
 
 struct BenchReport {

@@ -62,6 +62,8 @@ std::string describe_bench(const BenchReport& r) {
   text += format(
       "floor: the larger of FLOPs at the rate of large products and bytes at %.3f TB/s (measured now)\n",
       r.peaks.copy_bytes / 1e12);
+  if (request.precision == Precision::kFp8)
+    text += format("       attention and head, in bfloat16: at %.3f TFLOP/s\n", r.peaks.wide_flops / 1e12);
   return text;
 }
 
@@ -89,6 +91,7 @@ std::string bench_json(const BenchReport& r) {
   json["tokens_per_second"] = r.tokens_per_second();
   json["flops_per_second"] = r.flops_per_second();
   json["peaks"] = {{"gemm_flops_per_second", r.peaks.gemm_flops},
+                   {"wide_gemm_flops_per_second", r.peaks.wide_flops},
                    {"gemm_size", r.peaks.gemm_size},
                    {"copy_bytes_per_second", r.peaks.copy_bytes},
                    {"nominal_flops_per_second", nullptr}};

@@ -49,14 +49,15 @@ void fill_with_noise(Backend& backend, act_t* out, std::int64_t n) {
 }
 
 struct NominalPeak {
-  const char* name;         // found in the device's name; longer names first
-  double fp32, tf32, half;  // TFLOP/s, dense, float32 sums
+  const char* name;              // found in the device's name; longer names first
+  double fp32, tf32, half, fp8;  // TFLOP/s, dense, float32 sums; 0: it has none
 };
 // From NVIDIA's data sheets and architecture papers.
 constexpr NominalPeak kNominal[] = {
-    {"H100 PCIe", 51.2, 378, 756},     {"H200", 66.9, 494.7, 989.4},   {"H100", 66.9, 494.7, 989.4},
-    {"A100", 19.5, 156, 312},          {"L40S", 91.6, 183, 362},       {"RTX 4090", 82.6, 82.6, 165.2},
-    {"RTX 3090 Ti", 40.0, 40.0, 80.0}, {"RTX 3090", 35.6, 35.6, 71.2},
+    {"H100 PCIe", 51.2, 378, 756, 1513},  {"H200", 66.9, 494.7, 989.4, 1978.9},
+    {"H100", 66.9, 494.7, 989.4, 1978.9}, {"A100", 19.5, 156, 312, 0},
+    {"L40S", 91.6, 183, 362, 733},        {"RTX 4090", 82.6, 82.6, 165.2, 330.3},
+    {"RTX 3090 Ti", 40.0, 40.0, 80.0, 0}, {"RTX 3090", 35.6, 35.6, 71.2, 0},
 };
 
 }  // namespace
@@ -69,6 +70,7 @@ std::optional<double> nominal_peak(const std::string& device, Precision precisio
     const std::string rest = device.substr(at + std::string(peak.name).size());
     if (std::string(peak.name).compare(0, 3, "RTX") == 0 && !rest.empty()) continue;
     if (rest.find("MIG") != std::string::npos) continue;
+    if (precision == Precision::kFp8) return peak.fp8 > 0 ? std::optional(peak.fp8 * 1e12) : std::nullopt;
     if (precision != Precision::kFp32) return peak.half * 1e12;
     return (allow_tf32 ? peak.tf32 : peak.fp32) * 1e12;
   }
@@ -93,9 +95,12 @@ DevicePeaks measure_peaks(Backend& backend, std::int64_t key, bool allow_tf32) {
   DevicePeaks peaks;
   peaks.gemm_size = !gpu ? 1024 : info.free_bytes > (std::size_t{4} << 30) ? 8192 : 4096;
   const std::int64_t n = peaks.gemm_size, act = static_cast<std::int64_t>(ops.act_bytes());
-  const std::size_t scratch_bytes = ops.scratch_bytes({1, n, n, 1, 1, n, n, 0});
+  const Extent extent{1, n, n, 1, 1, n, n, 0};
+  const std::size_t scratch_bytes = ops.scratch_bytes(extent);
   const Block scratch(device, static_cast<std::int64_t>(scratch_bytes));
   ops.set_scratch(scratch.as<void>(), scratch_bytes);
+  const Block kept(device, static_cast<std::int64_t>(ops.kept_bytes(extent)));
+  ops.set_kept(kept.as<void>(), extent);
 
   const std::int64_t sum_n = gpu ? n * n : std::int64_t{1} << 24;  // past every cache
   const std::int64_t most = std::max(n * n, sum_n);
@@ -103,11 +108,18 @@ DevicePeaks measure_peaks(Backend& backend, std::int64_t key, bool allow_tf32) {
   fill_with_noise(backend, a.as<act_t>(), most);
   fill_with_noise(backend, b.as<act_t>(), most);
   const int launches = gpu ? 16 : 1, replays = gpu ? 9 : 5;
-  const double product_ms = best_ms(device, key, replays, [&] {
-    for (int i = 0; i < launches; ++i) ops.k_head_fwd(c.as<act_t>(), a.as<act_t>(), b.as<act_t>(), n, n, n);
-  });
   const double size = static_cast<double>(n);
-  peaks.gemm_flops = 2 * size * size * size * launches / (product_ms * 1e-3);
+  const auto rate_of = [&](std::int64_t of, const std::function<void()>& product) {
+    const double ms = best_ms(device, of, replays, [&] {
+      for (int i = 0; i < launches; ++i) product();
+    });
+    return 2 * size * size * size * launches / (ms * 1e-3);
+  };
+  peaks.gemm_flops = peaks.wide_flops =
+      rate_of(key, [&] { ops.k_attn_out_fwd(c.as<act_t>(), a.as<act_t>(), b.as<act_t>(), nullptr, n, n); });
+  if (ops.precision() == Precision::kFp8)
+    peaks.wide_flops =
+        rate_of(key + 2, [&] { ops.k_head_fwd(c.as<act_t>(), a.as<act_t>(), b.as<act_t>(), n, n, n); });
   const double sum_ms = best_ms(device, key + 1, replays, [&] {
     for (int i = 0; i < launches; ++i) ops.k_residual_add(c.as<act_t>(), a.as<act_t>(), b.as<act_t>(), sum_n);
   });

@@ -33,6 +33,8 @@ class RecordedOps final : public Ops {
   std::size_t act_bytes() const override { return ops_->act_bytes(); }
   std::size_t scratch_bytes(const Extent& extent) const override { return ops_->scratch_bytes(extent); }
   void set_scratch(void* scratch, std::size_t bytes) override { ops_->set_scratch(scratch, bytes); }
+  std::size_t kept_bytes(const Extent& extent) const override { return ops_->kept_bytes(extent); }
+  void set_kept(void* kept, const Extent& extent) override { ops_->set_kept(kept, extent); }
   bool needs_compute_weights() const override { return ops_->needs_compute_weights(); }
   std::int64_t grad_norm_partials(std::int64_t n) const override { return ops_->grad_norm_partials(n); }
 

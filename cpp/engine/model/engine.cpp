@@ -75,7 +75,20 @@ StepControl step_control(const TrainConfig& train, std::int64_t step) {
   return control;
 }
 
+namespace {
+
+void check_precision(const Experiment& experiment) {
+  constexpr std::int64_t kMultiple = 16;
+  if (experiment.train.precision == Precision::kFp8 && experiment.model.d_model % kMultiple != 0)
+    throw ConfigError("train.precision: \"fp8\" needs a model.d_model that is a multiple of " +
+                      std::to_string(kMultiple) + ", not " + std::to_string(experiment.model.d_model) +
+                      "; use fp16 or bf16");
+}
+
+}  // namespace
+
 PlanReport plan_report(const Experiment& experiment, const EngineOptions& options) {
+  check_precision(experiment);
   const ModelShape shape(experiment.model);
   // A device that is not here is planned by the rules of its back end.
   Backend backend;
@@ -113,6 +126,7 @@ Engine::Engine(const Experiment& experiment, const EngineOptions& options)
     : experiment_(experiment),
       shape_(experiment.model),
       backend_(make_backend(backend_request(experiment, options))) {
+  check_precision(experiment);
   if (shape_.n_params > INT32_MAX)
     throw ConfigError("model: " + std::to_string(shape_.n_params) +
                       " parameters, but a checkpoint counts them in 32 bits (at most 2147483647)");
@@ -185,6 +199,7 @@ StepReport Engine::finish_step() {
   report.loss_scale = status.step_loss_scale;
   report.applied = status.apply != 0;
   report.scale_halved = status.scale_halved != 0;
+  report.fp8_saturated = status.fp8_saturated;
   report.rows = std::move(queued.rows);
   for (std::size_t i = 0; i < report.rows.size(); ++i) report.rows[i].loss = losses[i];
   steps_done_ = queued.step + 1;

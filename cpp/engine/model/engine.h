@@ -49,9 +49,10 @@ struct StepReport {
   float loss = 0;         ///< mean over the step's rows, nats
   float grad_norm = 0;    ///< global L2, averaged over micro-batches, unscaled, before clipping
   double lr = 0;
-  float loss_scale = 1;       ///< of this step
-  bool applied = true;        ///< false: something was not finite and the update was skipped
-  bool scale_halved = false;  ///< skipped because the loss scale was too high
+  float loss_scale = 1;            ///< of this step
+  bool applied = true;             ///< false: something was not finite and the update was skipped
+  bool scale_halved = false;       ///< skipped because the loss scale was too high
+  std::int64_t fp8_saturated = 0;  ///< values beyond what FP8 holds: none while scales are right
   std::vector<Row> rows;
 };
 

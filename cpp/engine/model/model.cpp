@@ -42,6 +42,8 @@ Model::Model(const ModelShape& shape, const MemoryPlan& plan, Backend& backend)
     throw;
   }
   ops_.set_scratch(buffer<void>("scratch"), static_cast<std::size_t>(plan_.entry("scratch").bytes));
+  const Extent extent = extent_of(shape_, plan_.request.batch);
+  if (ops_.kept_bytes(extent) > 0) ops_.set_kept(buffer<void>("kept"), extent);
 
   params_ = buffer<float>("params");
   const bool training = plan_.request.training;

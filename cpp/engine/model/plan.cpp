@@ -134,6 +134,7 @@ MemoryPlan::MemoryPlan(const ModelShape& shape, const PlanRequest& plan_request,
     share("d_qkv", Turn::kLayers, rows * 3 * d * act);
   }
   add("scratch", "workspace", needs.scratch_bytes);
+  if (needs.kept_bytes > 0) add("kept", "workspace", needs.kept_bytes);
 
   // Generation: one token of each sequence at a time.
   const std::int64_t sequences = request.sequences;
@@ -174,15 +175,17 @@ NeedsOfBatch backend_needs(const ModelShape& shape, const Ops& ops) {
   return [&shape, &ops](std::int64_t batch) {
     return BackendNeeds{static_cast<std::int64_t>(ops.act_bytes()),
                         static_cast<std::int64_t>(ops.scratch_bytes(extent_of(shape, batch))),
-                        ops.grad_norm_partials(shape.arena_size)};
+                        ops.grad_norm_partials(shape.arena_size),
+                        static_cast<std::int64_t>(ops.kept_bytes(extent_of(shape, batch)))};
   };
 }
 
 NeedsOfBatch cuda_needs(const ModelShape& shape, Precision precision) {
   return [&shape, precision](std::int64_t batch) {
     return BackendNeeds{cuda::activation_bytes(precision),
-                        cuda::scratch_bytes_by_rule(extent_of(shape, batch)),
-                        cuda::grad_norm_partials_by_rule(shape.arena_size)};
+                        cuda::scratch_bytes_by_rule(extent_of(shape, batch), precision),
+                        cuda::grad_norm_partials_by_rule(shape.arena_size),
+                        cuda::kept_bytes_by_rule(extent_of(shape, batch), precision)};
   };
 }
 

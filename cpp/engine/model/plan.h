@@ -51,6 +51,7 @@ struct BackendNeeds {
   std::int64_t act_bytes = 4;
   std::int64_t scratch_bytes = 0;       ///< Ops::scratch_bytes for the extent
   std::int64_t grad_norm_partials = 0;  ///< Ops::grad_norm_partials for the arena
+  std::int64_t kept_bytes = 0;          ///< Ops::kept_bytes for the extent
 };
 /// The same as a function of the batch.
 using NeedsOfBatch = std::function<BackendNeeds(std::int64_t batch)>;

@@ -222,6 +222,8 @@ ExitCode Trainer::Impl::train() {
   const std::int64_t done = engine_.steps_done();
   finish_checkpoint(false);
   if (saved_step_ != done) checkpoint(done, false, true);
+  if (experiment_.train.precision == Precision::kFp8)
+    emit("fp8", done, "FP8: " + std::to_string(fp8_saturated_) + " values saturated since this start");
   emit("done", done,
        done >= experiment_.train.steps
            ? "finished: " + std::to_string(done) + " steps"
@@ -285,6 +287,9 @@ void Trainer::Impl::account(StepReport report) {
     log_->line(row_line(row, source));
   }
   phases_->record(report.rows);
+  fp8_saturated_ += report.fp8_saturated;
+  if (report.fp8_saturated > 0)
+    emit("warning", report.step, std::to_string(report.fp8_saturated) + " values saturated in FP8");
   if (report.applied) {
     const double n = static_cast<double>(experiment_.train.smma);
     const double loss = report.loss;

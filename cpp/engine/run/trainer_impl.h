@@ -80,6 +80,7 @@ class Trainer::Impl {
   std::unique_ptr<RunLog> log_;
   std::unique_ptr<Phases> phases_;
   std::vector<std::optional<BtokFile>> eval_files_;
+  std::int64_t fp8_saturated_ = 0;          // values, since this start
   RunState state_;                          // what the next checkpoint will say
   std::optional<GemmChoices> gemm_before_;  // of the checkpoint taken up, until the first step is compared
   const DeviceInfo device_;

@@ -68,6 +68,7 @@ void CpuOps::k_grad_norm_final(StepStatus* status, const double* partials, std::
   status->step_loss_scale = scale;
   status->apply = finite ? 1 : 0;
   status->scale_halved = 0;
+  status->fp8_saturated = 0;
   if (finite) {
     const double coefficient =
         norm > control->clip_norm ? static_cast<double>(control->clip_norm) / norm : 1.0;

@@ -13,8 +13,9 @@
 //             No float atomics: deterministic.
 // FLOPs, causal half: forward 2 B H T^2 hd, backward 7 (float32: 5) B H T^2 hd. Bytes: reads and writes of
 // the arrays, each tile of K and V once for each tile of queries (from L2). 16-bit types: attention_mma_*.cu,
-// and on sm_90 attention_hopper_*.cu (up to head dim 64); float32: attention_fp32.cu (no TF32). Head dims up
-// to 128; those that are not 32, 64 or 128 are padded with zeros in shared memory.
+// and on sm_90 attention_hopper_*.cu (head dims that are multiples of 8, up to 64); float32:
+// attention_fp32.cu (no TF32). Head dims up to 128; those that are not 32, 64 or 128 are padded with zeros in
+// shared memory.
 #include "kernels/cuda/attention.h"
 
 #include <string>
@@ -34,6 +35,12 @@ void check_shape(std::int64_t B, std::int64_t H, std::int64_t hd) {
                       " and " + std::to_string(H));
 }
 
+/// Heads that are whole chunks of 16 bytes, in arrays that begin with one.
+template <typename... P>
+bool hopper_takes(std::int64_t hd, const P*... arrays) {
+  return hd <= kHopperHeadDim && hd % 8 == 0 && ((reinterpret_cast<std::uintptr_t>(arrays) % 16 == 0) && ...);
+}
+
 }  // namespace
 
 std::size_t attn_bwd_scratch(std::int64_t B, std::int64_t T, std::int64_t H) {
@@ -47,10 +54,11 @@ void CudaOps<T>::k_attn_fwd(act_t* out, float* lse, const act_t* qkv, std::int64
   check_shape(B, H, hd);
   if (B * T_ * H == 0) return;
   const AttentionShape shape{B, T_, H, hd};
+  Absmax* const absmax = absmax_of(out);
   if constexpr (kWithHopper && sizeof(T) == 2)
-    if (hopper_ && hd <= kHopperHeadDim)
-      return attention_forward_hopper<T>(typed(out), lse, typed(qkv), shape, stream_);
-  attention_forward<T>(typed(out), lse, typed(qkv), shape, stream_);
+    if (hopper_ && hopper_takes(hd, out, qkv))
+      return attention_forward_hopper<T>(typed(out), lse, typed(qkv), shape, absmax, stream_);
+  attention_forward<T>(typed(out), lse, typed(qkv), shape, absmax, stream_);
 }
 
 template <typename T>
@@ -60,12 +68,13 @@ void CudaOps<T>::k_attn_bwd(act_t* dqkv, const act_t* dout, const act_t* out, co
   check_shape(B, H, hd);
   if (B * T_ * H == 0) return;
   const AttentionShape shape{B, T_, H, hd};
+  Absmax* const absmax = absmax_of(dqkv);
   auto* const delta = static_cast<float*>(scratch(attn_bwd_scratch(B, T_, H)));
   if constexpr (kWithHopper && sizeof(T) == 2)
-    if (hopper_ && hd <= kHopperHeadDim)
+    if (hopper_ && hopper_takes(hd, dqkv, dout, out, qkv))
       return attention_backward_hopper<T>(typed(dqkv), typed(dout), typed(out), typed(qkv), lse, delta, shape,
-                                          stream_);
-  attention_backward<T>(typed(dqkv), typed(dout), typed(out), typed(qkv), lse, delta, shape, stream_);
+                                          absmax, stream_);
+  attention_backward<T>(typed(dqkv), typed(dout), typed(out), typed(qkv), lse, delta, shape, absmax, stream_);
 }
 
 template <typename T>

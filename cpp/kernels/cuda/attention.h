@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/absmax.h"
+
 namespace andrea::cuda {
 
 /// Sizes of one call. qkv is [B, T, 3, H, hd], out [B, T, H, hd], lse and delta [B, H, T].
@@ -13,8 +15,11 @@ struct AttentionShape {
 };
 constexpr std::int64_t kMaxHeadDim = 128;
 
+// absmax, if not null, receives the largest magnitude of the result (16-bit types only).
+
 template <typename T>
-void attention_forward(T* out, float* lse, const T* qkv, const AttentionShape& shape, cudaStream_t stream);
+void attention_forward(T* out, float* lse, const T* qkv, const AttentionShape& shape, Absmax* absmax,
+                       cudaStream_t stream);
 
 /// Kernels for sm_90a are part of this build.
 #ifdef ANDREA_WITH_HOPPER
@@ -23,19 +28,21 @@ constexpr bool kWithHopper = true;
 constexpr bool kWithHopper = false;
 #endif
 
-/// The same for 16-bit types and head dims up to kHopperHeadDim, by the tensor cores of sm_90a.
+/// The same for 16-bit types by the tensor cores of sm_90a: head dims that are multiples of 8 up to
+/// kHopperHeadDim, arrays aligned to 16 bytes.
 constexpr std::int64_t kHopperHeadDim = 64;
 template <typename T>
-void attention_forward_hopper(T* out, float* lse, const T* qkv, const AttentionShape& shape,
+void attention_forward_hopper(T* out, float* lse, const T* qkv, const AttentionShape& shape, Absmax* absmax,
                               cudaStream_t stream);
 template <typename T>
 void attention_backward_hopper(T* dqkv, const T* dout, const T* out, const T* qkv, const float* lse,
-                               float* delta, const AttentionShape& shape, cudaStream_t stream);
+                               float* delta, const AttentionShape& shape, Absmax* absmax,
+                               cudaStream_t stream);
 
 /// delta is working memory: attn_bwd_scratch bytes.
 template <typename T>
 void attention_backward(T* dqkv, const T* dout, const T* out, const T* qkv, const float* lse, float* delta,
-                        const AttentionShape& shape, cudaStream_t stream);
+                        const AttentionShape& shape, Absmax* absmax, cudaStream_t stream);
 
 template <typename T>
 void attention_decode(T* out, T* cache, const T* qkv, const std::int32_t* position, std::int64_t B,

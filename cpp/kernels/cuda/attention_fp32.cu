@@ -1,9 +1,9 @@
 // k_attn_fwd / k_attn_bwd for float32: see attention.cpp for the formulas. Plain FMA, no TF32, no tensor
-// cores. The same plan as for 16-bit types: a block of 128 threads owns kRows rows of one (sequence, head)
-// and goes over tiles of kCols rows of the other side. Thread (y, x) of 8 x 16 owns rows y + 8 i and columns
-// x + 16 j of a tile of scores, and rows y + 8 i of the result with neighbouring columns. P and dS pass
-// through shared memory from the first layout to the second. Each gradient is added by one thread at
-// a time, in tile order: deterministic. The backward pass is one kernel with the 5 products of the formulas.
+// cores. The same plan as for 16-bit types: a block owns kRows rows of one (sequence, head) and goes over
+// tiles of kCols rows of the other side. Thread (y, x) of kY x 16 owns rows y + kY i and columns x + 16 j of
+// a tile of scores, and rows y + kY i of the result with neighbouring columns. P and dS pass through shared
+// memory from the first layout to the second. Each gradient is added by one thread at a time, in tile order:
+// deterministic. The backward pass is one kernel with the 5 products of the formulas.
 #include <algorithm>
 
 #include "kernels/cuda/attention.h"
@@ -14,7 +14,11 @@
 namespace andrea::cuda {
 namespace {
 
-constexpr int kThreads = 128;
+// Threads of a block: 16 side by side, kY rows of them.
+constexpr int kForwardY = 8;
+template <int kWidth>
+constexpr int kBackwardY = kWidth == 64 ? 16 : 8;  // more warps where the registers of 8 leave few
+constexpr int kDeltaThreads = 128;
 
 // Rows of a tile: 64, or 32 for wide heads, so that four tiles fit into the shared memory of small GPUs.
 template <int kWidth>
@@ -28,11 +32,11 @@ constexpr int kUnroll = kWidth == 32 ? 4 : 2;
 template <int kWidth>
 constexpr int kPitch = kWidth + 4;
 
-template <int kWidth, int kRows>
+template <int kWidth, int kRows, int kY>
 __device__ __forceinline__ void load_tile(float* tile, const float* from, std::int64_t step, int first,
                                           int rows, int hd, bool vectors) {
   constexpr int kGroups = kWidth / 4;
-  for (int item = static_cast<int>(threadIdx.x); item < kRows * kGroups; item += kThreads) {
+  for (int item = static_cast<int>(threadIdx.x); item < kRows * kGroups; item += 16 * kY) {
     const int row = item / kGroups;
     const int column = item % kGroups * 4;
     float x[4] = {};
@@ -47,26 +51,26 @@ __device__ __forceinline__ void load_tile(float* tile, const float* from, std::i
   }
 }
 
-/// s[i][j] = sum_k a[y + 8 i][k] b[x + 16 j][k]
-template <int kWidth, int kRows, int kCols>
-__device__ __forceinline__ void scores(float (&s)[kRows / 8][kCols / 16], const float* a, const float* b,
+/// s[i][j] = sum_k a[y + kY i][k] b[x + 16 j][k]
+template <int kWidth, int kRows, int kCols, int kY>
+__device__ __forceinline__ void scores(float (&s)[kRows / kY][kCols / 16], const float* a, const float* b,
                                        int y, int x) {
 #pragma unroll
-  for (int i = 0; i < kRows / 8; ++i)
+  for (int i = 0; i < kRows / kY; ++i)
 #pragma unroll
     for (int j = 0; j < kCols / 16; ++j) s[i][j] = 0.0F;
 #pragma unroll kUnroll < kWidth>
   for (int k = 0; k < kWidth; k += 4) {
-    float left[kRows / 8][4];
+    float left[kRows / kY][4];
     float right[kCols / 16][4];
 #pragma unroll
-    for (int i = 0; i < kRows / 8; ++i) load_floats<4>(left[i], a + (y + 8 * i) * kPitch<kWidth> + k);
+    for (int i = 0; i < kRows / kY; ++i) load_floats<4>(left[i], a + (y + kY * i) * kPitch<kWidth> + k);
 #pragma unroll
     for (int j = 0; j < kCols / 16; ++j) load_floats<4>(right[j], b + (x + 16 * j) * kPitch<kWidth> + k);
 #pragma unroll
     for (int c = 0; c < 4; ++c)
 #pragma unroll
-      for (int i = 0; i < kRows / 8; ++i)
+      for (int i = 0; i < kRows / kY; ++i)
 #pragma unroll
         for (int j = 0; j < kCols / 16; ++j) s[i][j] = fmaf(left[i][c], right[j][c], s[i][j]);
   }
@@ -80,16 +84,16 @@ struct Columns {
   __device__ __forceinline__ static int at(int x, int group) { return group * 16 * kN + x * kN; }
 };
 
-/// acc[i][.] += sum_k p[y + 8 i][k] v[k][columns of x]
-template <int kWidth, int kRows, int kCols>
-__device__ __forceinline__ void accumulate(float (&acc)[kRows / 8][kWidth / 16], const float* p,
+/// acc[i][.] += sum_k p[y + kY i][k] v[k][columns of x]
+template <int kWidth, int kRows, int kCols, int kY>
+__device__ __forceinline__ void accumulate(float (&acc)[kRows / kY][kWidth / 16], const float* p,
                                            const float* v, int y, int x) {
   using C = Columns<kWidth>;
 #pragma unroll kUnroll < kWidth>
   for (int k = 0; k < kCols; k += 4) {
-    float left[kRows / 8][4];
+    float left[kRows / kY][4];
 #pragma unroll
-    for (int i = 0; i < kRows / 8; ++i) load_floats<4>(left[i], p + (y + 8 * i) * kPitch<kCols> + k);
+    for (int i = 0; i < kRows / kY; ++i) load_floats<4>(left[i], p + (y + kY * i) * kPitch<kCols> + k);
 #pragma unroll
     for (int c = 0; c < 4; ++c)
 #pragma unroll
@@ -97,7 +101,7 @@ __device__ __forceinline__ void accumulate(float (&acc)[kRows / 8][kWidth / 16],
         float right[C::kN];
         load_floats<C::kN>(right, v + (k + c) * kPitch<kWidth> + C::at(x, g));
 #pragma unroll
-        for (int i = 0; i < kRows / 8; ++i)
+        for (int i = 0; i < kRows / kY; ++i)
 #pragma unroll
           for (int n = 0; n < C::kN; ++n)
             acc[i][g * C::kN + n] = fmaf(left[i][c], right[n], acc[i][g * C::kN + n]);
@@ -105,22 +109,22 @@ __device__ __forceinline__ void accumulate(float (&acc)[kRows / 8][kWidth / 16],
   }
 }
 
-template <int kRows, int kCols>
-__device__ __forceinline__ void publish(float* to, const float (&s)[kRows / 8][kCols / 16], int y, int x) {
+template <int kRows, int kCols, int kY>
+__device__ __forceinline__ void publish(float* to, const float (&s)[kRows / kY][kCols / 16], int y, int x) {
 #pragma unroll
-  for (int i = 0; i < kRows / 8; ++i)
+  for (int i = 0; i < kRows / kY; ++i)
 #pragma unroll
-    for (int j = 0; j < kCols / 16; ++j) to[(y + 8 * i) * kPitch<kCols> + x + 16 * j] = s[i][j];
+    for (int j = 0; j < kCols / 16; ++j) to[(y + kY * i) * kPitch<kCols> + x + 16 * j] = s[i][j];
 }
 
-template <int kWidth, int kRows>
+template <int kWidth, int kRows, int kY>
 __device__ __forceinline__ void store(float* to, std::int64_t step,
-                                      const float (&acc)[kRows / 8][kWidth / 16], float factor, int first,
+                                      const float (&acc)[kRows / kY][kWidth / 16], float factor, int first,
                                       int length, int hd, int y, int x) {
   using C = Columns<kWidth>;
 #pragma unroll
-  for (int i = 0; i < kRows / 8; ++i) {
-    const int t = first + y + 8 * i;
+  for (int i = 0; i < kRows / kY; ++i) {
+    const int t = first + y + kY * i;
     if (t >= length) continue;
 #pragma unroll
     for (int g = 0; g < C::kGroups; ++g)
@@ -146,8 +150,10 @@ struct Place {
 };
 
 template <int kWidth>
-__global__ void __launch_bounds__(kThreads) k_forward(float* out, float* lse, const float* qkv, int length,
-                                                      int heads, int hd, float scale, bool vectors) {
+__global__ void __launch_bounds__(16 * kForwardY)
+    k_forward(float* out, float* lse, const float* qkv, int length, int heads, int hd, float scale,
+              bool vectors) {
+  constexpr int kY = kForwardY;
   constexpr int kRows = kTileRows<kWidth>;
   extern __shared__ __align__(16) float shared[];
   float* const q_tile = shared;
@@ -157,29 +163,30 @@ __global__ void __launch_bounds__(kThreads) k_forward(float* out, float* lse, co
   const Place at(static_cast<int>(gridDim.z - 1 - blockIdx.z), kRows, length, heads, hd);
   const int y = static_cast<int>(threadIdx.x / 16);
   const int x = static_cast<int>(threadIdx.x % 16);
-  load_tile<kWidth, kRows>(q_tile, qkv + at.qkv, 3 * at.d, at.first, length, hd, vectors);
-  float acc[kRows / 8][kWidth / 16] = {};
-  float row_max[kRows / 8];
-  float row_sum[kRows / 8];
+  load_tile<kWidth, kRows, kY>(q_tile, qkv + at.qkv, 3 * at.d, at.first, length, hd, vectors);
+  float acc[kRows / kY][kWidth / 16] = {};
+  float row_max[kRows / kY];
+  float row_sum[kRows / kY];
 #pragma unroll
-  for (int i = 0; i < kRows / 8; ++i) {
+  for (int i = 0; i < kRows / kY; ++i) {
     row_max[i] = -INFINITY;
     row_sum[i] = 0.0F;
   }
   const int tiles = (min(at.first + kRows, length) - 1) / kRows + 1;
   for (int tile = 0; tile < tiles; ++tile) {
     __syncthreads();
-    load_tile<kWidth, kRows>(k_tile, qkv + at.qkv + at.d, 3 * at.d, tile * kRows, length, hd, vectors);
-    load_tile<kWidth, kRows>(v_tile, qkv + at.qkv + 2 * at.d, 3 * at.d, tile * kRows, length, hd, vectors);
+    load_tile<kWidth, kRows, kY>(k_tile, qkv + at.qkv + at.d, 3 * at.d, tile * kRows, length, hd, vectors);
+    load_tile<kWidth, kRows, kY>(v_tile, qkv + at.qkv + 2 * at.d, 3 * at.d, tile * kRows, length, hd,
+                                 vectors);
     __syncthreads();
-    float s[kRows / 8][kRows / 16];
-    scores<kWidth, kRows, kRows>(s, q_tile, k_tile, y, x);
+    float s[kRows / kY][kRows / 16];
+    scores<kWidth, kRows, kRows, kY>(s, q_tile, k_tile, y, x);
 #pragma unroll
-    for (int i = 0; i < kRows / 8; ++i) {
+    for (int i = 0; i < kRows / kY; ++i) {
       float max = row_max[i];
 #pragma unroll
       for (int j = 0; j < kRows / 16; ++j) {
-        if (tile * kRows + x + 16 * j > at.first + y + 8 * i) s[i][j] = -INFINITY;
+        if (tile * kRows + x + 16 * j > at.first + y + kY * i) s[i][j] = -INFINITY;
         s[i][j] *= scale;
         max = fmaxf(max, s[i][j]);
       }
@@ -197,26 +204,26 @@ __global__ void __launch_bounds__(kThreads) k_forward(float* out, float* lse, co
 #pragma unroll
       for (int n = 0; n < kWidth / 16; ++n) acc[i][n] *= shrink;
     }
-    publish<kRows, kRows>(p_tile, s, y, x);
+    publish<kRows, kRows, kY>(p_tile, s, y, x);
     __syncwarp();  // a warp owns whole rows of P
-    accumulate<kWidth, kRows, kRows>(acc, p_tile, v_tile, y, x);
+    accumulate<kWidth, kRows, kRows, kY>(acc, p_tile, v_tile, y, x);
   }
 #pragma unroll
-  for (int i = 0; i < kRows / 8; ++i) {
+  for (int i = 0; i < kRows / kY; ++i) {
     const float sum = warp_sum<16>(row_sum[i]);
-    const int t = at.first + y + 8 * i;
+    const int t = at.first + y + kY * i;
     if (x == 0 && t < length) lse[at.stats + t] = row_max[i] + logf(sum);
 #pragma unroll
     for (int n = 0; n < kWidth / 16; ++n) acc[i][n] /= sum;
   }
-  store<kWidth, kRows>(out + at.out, at.d, acc, 1.0F, at.first, length, hd, y, x);
+  store<kWidth, kRows, kY>(out + at.out, at.d, acc, 1.0F, at.first, length, hd, y, x);
 }
 
 // delta [B, H, T] = sum_j dout_j out_j, 16 threads a row; the turns of dQ's tiles begin at 0.
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kDeltaThreads)
     k_deltas(float* delta, int* turns, std::int64_t n_turns, const float* dout, const float* out,
              std::int64_t rows, int length, int heads, int hd) {
-  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * kDeltaThreads + threadIdx.x;
   if (thread < n_turns) turns[thread] = 0;
   const std::int64_t row = thread / 16;  // of [B, T, H]
   if (row >= rows) return;               // a warp's halves leave on their own: the sum below stays in a half
@@ -230,19 +237,19 @@ __global__ void __launch_bounds__(kThreads)
   if (thread % 16 == 0) delta[(b * heads + h) * length + t] = sum;
 }
 
-/// acc[r][.] += sum_k ds[k][rows r of y] keys[k][columns of x]: thread (y, x) owns kRows / 8 neighbouring
+/// acc[r][.] += sum_k ds[k][rows r of y] keys[k][columns of x]: thread (y, x) owns kRows / kY neighbouring
 /// rows.
-template <int kWidth, int kRows>
-__device__ __forceinline__ void accumulate_transposed(float (&acc)[kRows / 8][kWidth / 16], const float* ds,
+template <int kWidth, int kRows, int kY>
+__device__ __forceinline__ void accumulate_transposed(float (&acc)[kRows / kY][kWidth / 16], const float* ds,
                                                       const float* keys, int y, int x) {
   using C = Columns<kWidth>;
 #pragma unroll 4
   for (int k = 0; k < kRows; ++k) {
-    float left[kRows / 8];
+    float left[kRows / kY];
 #pragma unroll
-    for (int r = 0; r < kRows / 8; r += 4) {
+    for (int r = 0; r < kRows / kY; r += 4) {
       float four[4];
-      load_floats<4>(four, ds + k * kPitch<kRows> + y * (kRows / 8) + r);
+      load_floats<4>(four, ds + k * kPitch<kRows> + y * (kRows / kY) + r);
 #pragma unroll
       for (int c = 0; c < 4; ++c) left[r + c] = four[c];
     }
@@ -251,7 +258,7 @@ __device__ __forceinline__ void accumulate_transposed(float (&acc)[kRows / 8][kW
       float right[C::kN];
       load_floats<C::kN>(right, keys + k * kPitch<kWidth> + C::at(x, g));
 #pragma unroll
-      for (int r = 0; r < kRows / 8; ++r)
+      for (int r = 0; r < kRows / kY; ++r)
 #pragma unroll
         for (int n = 0; n < C::kN; ++n)
           acc[r][g * C::kN + n] = fmaf(left[r], right[n], acc[r][g * C::kN + n]);
@@ -265,9 +272,12 @@ __device__ __forceinline__ void accumulate_transposed(float (&acc)[kRows / 8][kW
 // from the last on, so that the blocks of a head come to a tile of dQ together and wait for an addition at
 // most.
 template <int kWidth>
-__global__ void __launch_bounds__(kThreads, kWidth == 32 ? 3 : 1)
+__global__ void __launch_bounds__(16 * kBackwardY<kWidth>, kWidth == 128  ? 1
+                                                           : kWidth == 64 ? 2
+                                                                          : 3)
     k_backward(float* dqkv, const float* dout, const float* qkv, const float* lse, const float* delta,
                int* turns, int* tickets, int length, int heads, int hd, float scale, bool vectors) {
+  constexpr int kY = kBackwardY<kWidth>;
   constexpr int kRows = kTileRows<kWidth>;
   using C = Columns<kWidth>;
   extern __shared__ __align__(16) float shared[];
@@ -295,41 +305,51 @@ __global__ void __launch_bounds__(kThreads, kWidth == 32 ? 3 : 1)
   const int x = static_cast<int>(threadIdx.x % 16);
 
   const int first = key_tile * kRows;
-  load_tile<kWidth, kRows>(k_tile, qkv + at_qkv + d, 3 * d, first, length, hd, vectors);
-  load_tile<kWidth, kRows>(v_tile, qkv + at_qkv + 2 * d, 3 * d, first, length, hd, vectors);
-  float dk[kRows / 8][kWidth / 16] = {};
-  float dv[kRows / 8][kWidth / 16] = {};
+  load_tile<kWidth, kRows, kY>(k_tile, qkv + at_qkv + d, 3 * d, first, length, hd, vectors);
+  load_tile<kWidth, kRows, kY>(v_tile, qkv + at_qkv + 2 * d, 3 * d, first, length, hd, vectors);
+  float dk[kRows / kY][kWidth / 16] = {};
+  float dv[kRows / kY][kWidth / 16] = {};
   for (int tile = tiles - 1; tile >= key_tile; --tile) {
     __syncthreads();
-    load_tile<kWidth, kRows>(q_tile, qkv + at_qkv, 3 * d, tile * kRows, length, hd, vectors);
-    load_tile<kWidth, kRows>(do_tile, dout + at_out, d, tile * kRows, length, hd, vectors);
+    load_tile<kWidth, kRows, kY>(q_tile, qkv + at_qkv, 3 * d, tile * kRows, length, hd, vectors);
+    load_tile<kWidth, kRows, kY>(do_tile, dout + at_out, d, tile * kRows, length, hd, vectors);
     __syncthreads();
-    float s[kRows / 8][kRows / 16];
-    float dp[kRows / 8][kRows / 16];
-    scores<kWidth, kRows, kRows>(s, k_tile, q_tile, y, x);
-    scores<kWidth, kRows, kRows>(dp, v_tile, do_tile, y, x);
+    float l[kRows / 16];
+    float del[kRows / 16];
 #pragma unroll
     for (int j = 0; j < kRows / 16; ++j) {
       const int query = tile * kRows + x + 16 * j;
-      const float l = query < length ? lse[stats + query] : 0.0F;
-      const float del = query < length ? delta[stats + query] : 0.0F;
+      l[j] = query < length ? lse[stats + query] : 0.0F;
+      del[j] = query < length ? delta[stats + query] : 0.0F;
+    }
+    // P, then dS: one array of scores at a time leaves registers for operands that are on their way.
+    float s[kRows / kY][kRows / 16];
+    scores<kWidth, kRows, kRows, kY>(s, k_tile, q_tile, y, x);
 #pragma unroll
-      for (int r = 0; r < kRows / 8; ++r) {
-        const bool seen = first + y + 8 * r <= query && query < length;
-        s[r][j] = seen ? __expf(s[r][j] * scale - l) : 0.0F;
-        dp[r][j] = s[r][j] * (dp[r][j] - del);
+    for (int j = 0; j < kRows / 16; ++j) {
+      const int query = tile * kRows + x + 16 * j;
+#pragma unroll
+      for (int r = 0; r < kRows / kY; ++r) {
+        const bool seen = first + y + kY * r <= query && query < length;
+        s[r][j] = seen ? __expf(s[r][j] * scale - l[j]) : 0.0F;
       }
     }
-    publish<kRows, kRows>(p_tile, s, y, x);
+    publish<kRows, kRows, kY>(p_tile, s, y, x);
     __syncwarp();
-    accumulate<kWidth, kRows, kRows>(dv, p_tile, do_tile, y, x);
+    accumulate<kWidth, kRows, kRows, kY>(dv, p_tile, do_tile, y, x);
+    scores<kWidth, kRows, kRows, kY>(s, v_tile, do_tile, y, x);
+#pragma unroll
+    for (int r = 0; r < kRows / kY; ++r)
+#pragma unroll
+      for (int j = 0; j < kRows / 16; ++j)
+        s[r][j] = (s[r][j] - del[j]) * p_tile[(y + kY * r) * kPitch<kRows> + x + 16 * j];
     __syncwarp();
-    publish<kRows, kRows>(p_tile, dp, y, x);
+    publish<kRows, kRows, kY>(p_tile, s, y, x);
     __syncwarp();
-    accumulate<kWidth, kRows, kRows>(dk, p_tile, q_tile, y, x);
+    accumulate<kWidth, kRows, kRows, kY>(dk, p_tile, q_tile, y, x);
     __syncthreads();  // dS of all warps
-    float dq[kRows / 8][kWidth / 16] = {};
-    accumulate_transposed<kWidth, kRows>(dq, p_tile, k_tile, y, x);
+    float dq[kRows / kY][kWidth / 16] = {};
+    accumulate_transposed<kWidth, kRows, kY>(dq, p_tile, k_tile, y, x);
 
     if (threadIdx.x == 0) {
       while (atomicAdd(head_turns + tile, 0) != key_tile) __nanosleep(64);
@@ -337,8 +357,8 @@ __global__ void __launch_bounds__(kThreads, kWidth == 32 ? 3 : 1)
     }
     __syncthreads();
 #pragma unroll
-    for (int r = 0; r < kRows / 8; ++r) {
-      const int t = tile * kRows + y * (kRows / 8) + r;
+    for (int r = 0; r < kRows / kY; ++r) {
+      const int t = tile * kRows + y * (kRows / kY) + r;
       if (t >= length) continue;
       float* const to = dqkv + at_qkv + static_cast<std::int64_t>(t) * 3 * d;
 #pragma unroll
@@ -355,8 +375,8 @@ __global__ void __launch_bounds__(kThreads, kWidth == 32 ? 3 : 1)
     __syncthreads();
     if (threadIdx.x == 0) atomicExch(head_turns + tile, key_tile + 1);
   }
-  store<kWidth, kRows>(dqkv + at_qkv + d, 3 * d, dk, scale, first, length, hd, y, x);
-  store<kWidth, kRows>(dqkv + at_qkv + 2 * d, 3 * d, dv, 1.0F, first, length, hd, y, x);
+  store<kWidth, kRows, kY>(dqkv + at_qkv + d, 3 * d, dk, scale, first, length, hd, y, x);
+  store<kWidth, kRows, kY>(dqkv + at_qkv + 2 * d, 3 * d, dv, 1.0F, first, length, hd, y, x);
 }
 
 template <int kWidth>
@@ -378,7 +398,7 @@ void launch_forward(float* out, float* lse, const float* qkv, const AttentionSha
                     cudaStream_t stream) {
   constexpr int kBytes = kSharedBytes<kWidth>(3);
   allow_shared(k_forward<kWidth>, kBytes);
-  k_forward<kWidth><<<grid_of(shape, kTileRows<kWidth>), kThreads, kBytes, stream>>>(
+  k_forward<kWidth><<<grid_of(shape, kTileRows<kWidth>), 16 * kForwardY, kBytes, stream>>>(
       out, lse, qkv, static_cast<int>(shape.T), static_cast<int>(shape.H), static_cast<int>(shape.hd),
       1.0F / sqrtf(static_cast<float>(shape.hd)), vectors);
   ANDREA_CUDA_LAUNCHED("k_attn_fwd");
@@ -396,11 +416,11 @@ void launch_backward(float* dqkv, const float* dout, const float* out, const flo
   const std::int64_t blocks = shape.B * shape.H * tiles;
   const std::int64_t n_turns = blocks + 1;  // and the counter of tickets
   int* const turns = reinterpret_cast<int*>(delta + rows);
-  k_deltas<<<blocks_for(std::max(16 * rows, n_turns), kThreads), kThreads, 0, stream>>>(
+  k_deltas<<<blocks_for(std::max(16 * rows, n_turns), kDeltaThreads), kDeltaThreads, 0, stream>>>(
       delta, turns, n_turns, dout, out, rows, length, heads, hd);
   ANDREA_CUDA_LAUNCHED("k_attn_bwd (delta)");
   allow_shared(k_backward<kWidth>, kBytes);
-  k_backward<kWidth><<<static_cast<unsigned>(blocks), kThreads, kBytes, stream>>>(
+  k_backward<kWidth><<<static_cast<unsigned>(blocks), 16 * kBackwardY<kWidth>, kBytes, stream>>>(
       dqkv, dout, qkv, lse, delta, turns, turns + n_turns - 1, length, heads, hd,
       1.0F / sqrtf(static_cast<float>(hd)), vectors);
   ANDREA_CUDA_LAUNCHED("k_attn_bwd");
@@ -410,7 +430,7 @@ void launch_backward(float* dqkv, const float* dout, const float* out, const flo
 
 template <>
 void attention_forward<float>(float* out, float* lse, const float* qkv, const AttentionShape& shape,
-                              cudaStream_t stream) {
+                              Absmax* /*absmax*/, cudaStream_t stream) {
   const bool vectors = shape.hd % 4 == 0 && aligned16(out, qkv);
   if (shape.hd <= 32)
     launch_forward<32>(out, lse, qkv, shape, vectors, stream);
@@ -423,7 +443,7 @@ void attention_forward<float>(float* out, float* lse, const float* qkv, const At
 template <>
 void attention_backward<float>(float* dqkv, const float* dout, const float* out, const float* qkv,
                                const float* lse, float* delta, const AttentionShape& shape,
-                               cudaStream_t stream) {
+                               Absmax* /*absmax*/, cudaStream_t stream) {
   const bool vectors = shape.hd % 4 == 0 && aligned16(dout, out, qkv);
   if (shape.hd <= 32)
     launch_backward<32>(dqkv, dout, out, qkv, lse, delta, shape, vectors, stream);

@@ -1,12 +1,13 @@
 // k_attn_bwd for 16-bit types and head dims up to 64 on Hopper: see attention.cpp for the formulas, and
 // attention_mma_backward.cu for the same on any GPU from sm_80 on.
 // k_queries: a block, one warpgroup, owns 64 queries, finds delta for them and goes over tiles of keys: dQ.
-// k_keys:    a block owns 64 keys and goes over tiles of queries, with S^T and dP^T, so that P^T and dS^T
-// come
-//            out as the A operands of dV and dK.
-// S and dP are started together: the exponentials of S are taken while dP is computed. Tiles come through
-// shared-memory stages; several blocks a multiprocessor fill each other's waits. Each gradient is added
-// by one warpgroup, tile after tile: deterministic.
+// k_keys:    a block owns 64 keys and goes over tiles of queries, with S^T and dP^T, so that P^T and dS^T are
+//            the A operands of dV and dK.
+// S and dP are started together. k_queries takes the exponentials of S while dP is computed; k_keys, which
+// has twice the sums in its registers, waits for both and rounds P and dS element by element. Tiles come
+// through shared-memory stages; several blocks a multiprocessor fill each other's waits. Each gradient is
+// added by one warpgroup, tile after tile: deterministic.
+#include "kernels/cuda/absmax.cuh"
 #include "kernels/cuda/attention_tiles.cuh"
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/wgmma.cuh"
@@ -15,6 +16,7 @@ namespace andrea::cuda {
 namespace {
 
 constexpr int kThreads = 128;
+constexpr bool kVectors = true;  // heads are whole chunks of 16 bytes
 // Tiles in flight and in use: wide ones leave room for one block more with two.
 template <int kWidth>
 constexpr int kStages = kWidth == 32 ? 3 : 2;
@@ -22,12 +24,13 @@ constexpr int kTile = 64;  // rows of every tile
 
 // Blocks a multiprocessor should hold: what registers allow without spilling.
 constexpr int kQueryBlocks = 4;
-constexpr int kKeyBlocks = 3;
+template <int kWidth>
+constexpr int kKeyBlocks = kWidth == 32 ? 4 : 3;
 
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(kThreads, kQueryBlocks)
     k_queries(T* dqkv, float* delta, const T* dout, const T* out, const T* qkv, const float* lse, int length,
-              int heads, int hd, float scale, bool vectors) {
+              int heads, int hd, float scale, Absmax* absmax) {
 #ifdef ANDREA_HOPPER_CODE
   extern __shared__ __align__(1024) unsigned char memory[];
   T* const q_tile = reinterpret_cast<T*>(memory);
@@ -47,10 +50,10 @@ __global__ void __launch_bounds__(kThreads, kQueryBlocks)
 
   const int tiles = first / kTile + 1;
   using Loader = TileLoader<T, kWidth, kThreads>;
-  const Loader q_loader(q, 3 * d, length, hd, vectors);
-  const Loader do_loader(dout + place, d, length, hd, vectors);
-  const Loader k_loader(q + d, 3 * d, length, hd, vectors);
-  const Loader v_loader(q + 2 * d, 3 * d, length, hd, vectors);
+  const Loader q_loader(q, 3 * d, length, hd, kVectors);
+  const Loader do_loader(dout + place, d, length, hd, kVectors);
+  const Loader k_loader(q + d, 3 * d, length, hd, kVectors);
+  const Loader v_loader(q + 2 * d, 3 * d, length, hd, kVectors);
   const auto stream_in = [&](int tile) {
     if (tile < tiles) {
       const int to = tile % kStages<kWidth> * kTile * kWidth;
@@ -70,17 +73,13 @@ __global__ void __launch_bounds__(kThreads, kQueryBlocks)
     float sum = 0.0F;
     if (first + own < length) {
       const std::int64_t at = place + (first + own) * d;
-      if (vectors) {
-        for (int c = part * 8; c < hd; c += 16) {
-          float x[8];
-          float y[8];
-          load_floats<8>(x, dout + at + c);
-          load_floats<8>(y, out + at + c);
+      for (int c = part * 8; c < hd; c += 16) {
+        float x[8];
+        float y[8];
+        load_floats<8>(x, dout + at + c);
+        load_floats<8>(y, out + at + c);
 #pragma unroll
-          for (int i = 0; i < 8; ++i) sum += x[i] * y[i];
-        }
-      } else {
-        for (int c = part; c < hd; c += 2) sum += to_float(dout[at + c]) * to_float(out[at + c]);
+        for (int i = 0; i < 8; ++i) sum += x[i] * y[i];
       }
     }
     sum += __shfl_xor_sync(0xffffffffU, sum, 1);
@@ -143,23 +142,28 @@ __global__ void __launch_bounds__(kThreads, kQueryBlocks)
     wait_products<0>();
     settled(acc);
   }
+  Largest<T> largest{absmax};
 #pragma unroll
   for (int side = 0; side < 2; ++side) {
     const int t = row + 8 * side;
     if (t >= length) continue;
     T* const to = dqkv + (b * length + t) * 3 * d + h * hd;
 #pragma unroll
-    for (int n = 0; n < kWidth / 8; ++n)
-      store_pair<T>(to, 8 * n + lane % 4 * 2, hd, acc[n][2 * side] * scale, acc[n][2 * side + 1] * scale,
-                    vectors);
+    for (int n = 0; n < kWidth / 8; ++n) {
+      const float x = acc[n][2 * side] * scale;
+      const float y = acc[n][2 * side + 1] * scale;
+      largest.see(x, y);
+      store_pair<T>(to, 8 * n + lane % 4 * 2, hd, x, y, kVectors);
+    }
   }
+  largest.publish(/*finish=*/false);
 #endif
 }
 
 template <typename T, int kWidth>
-__global__ void __launch_bounds__(kThreads, kKeyBlocks)
+__global__ void __launch_bounds__(kThreads, kKeyBlocks<kWidth>)
     k_keys(T* dqkv, const T* dout, const T* qkv, const float* lse, const float* delta, int length, int heads,
-           int hd, float scale, bool vectors) {
+           int hd, float scale, Absmax* absmax) {
 #ifdef ANDREA_HOPPER_CODE
   extern __shared__ __align__(1024) unsigned char memory[];
   T* const k_tile = reinterpret_cast<T*>(memory);
@@ -181,10 +185,10 @@ __global__ void __launch_bounds__(kThreads, kKeyBlocks)
   const int begin = first / kTile;
   const int end = (length + kTile - 1) / kTile;
   using Loader = TileLoader<T, kWidth, kThreads>;
-  const Loader q_loader(q, 3 * d, length, hd, vectors);
-  const Loader do_loader(dout_head, d, length, hd, vectors);
-  const Loader k_loader(q + d, 3 * d, length, hd, vectors);
-  const Loader v_loader(q + 2 * d, 3 * d, length, hd, vectors);
+  const Loader q_loader(q, 3 * d, length, hd, kVectors);
+  const Loader do_loader(dout_head, d, length, hd, kVectors);
+  const Loader k_loader(q + d, 3 * d, length, hd, kVectors);
+  const Loader v_loader(q + 2 * d, 3 * d, length, hd, kVectors);
   const auto stream_in = [&](int tile) {
     if (tile < end) {
       const int stage = tile % kStages<kWidth>;
@@ -221,8 +225,9 @@ __global__ void __launch_bounds__(kThreads, kKeyBlocks)
     begin_products();
     start_scores<T, kWidth>(s, k_base, q_base);
     start_scores<T, kWidth>(dp, v_base, do_base);
-    wait_products<1>();
+    wait_products<0>();
     settled(s);
+    settled(dp);
     if (tile == begin) {  // the diagonal
       const int query = tile * kTile + lane % 4 * 2;
 #pragma unroll
@@ -231,34 +236,33 @@ __global__ void __launch_bounds__(kThreads, kKeyBlocks)
         for (int i = 0; i < 4; ++i)
           if (row + 8 * (i >> 1) > query + 8 * n + (i & 1)) s[n][i] = -INFINITY;
     }
+    std::uint32_t p_weights[4][4];
+    std::uint32_t ds_weights[4][4];
 #pragma unroll
     for (int n = 0; n < 8; ++n) {
       const float2 l = *reinterpret_cast<const float2*>(lses + 8 * n);
-      const float lse2[2] = {l.x * kLog2E, l.y * kLog2E};
-#pragma unroll
-      for (int i = 0; i < 4; ++i) s[n][i] = exp2_fast(fmaf(s[n][i], scale2, -lse2[i & 1]));
-    }
-    std::uint32_t p_weights[4][4];
-    pack_weights<T>(p_weights, s);
-    begin_products();
-    start_sums<T, kWidth>(dv, p_weights, do_base);
-    wait_products<1>();
-    settled(dp);
-#pragma unroll
-    for (int n = 0; n < 8; ++n) {
       const float2 del = *reinterpret_cast<const float2*>(lses + kTile + 8 * n);
+      const float lse2[2] = {l.x * kLog2E, l.y * kLog2E};
       const float column_delta[2] = {del.x, del.y};
 #pragma unroll
-      for (int i = 0; i < 4; ++i) dp[n][i] = s[n][i] * (dp[n][i] - column_delta[i & 1]);
+      for (int i = 0; i < 4; ++i) {
+        s[n][i] = exp2_fast(fmaf(s[n][i], scale2, -lse2[i & 1]));
+        dp[n][i] = s[n][i] * (dp[n][i] - column_delta[i & 1]);
+      }
+      // Rounded at once, as the A operands of dV and dK: see pack_weights.
+      p_weights[n / 2][n % 2 * 2] = pack<T>(s[n][0], s[n][1]);
+      p_weights[n / 2][n % 2 * 2 + 1] = pack<T>(s[n][2], s[n][3]);
+      ds_weights[n / 2][n % 2 * 2] = pack<T>(dp[n][0], dp[n][1]);
+      ds_weights[n / 2][n % 2 * 2 + 1] = pack<T>(dp[n][2], dp[n][3]);
     }
-    std::uint32_t ds_weights[4][4];
-    pack_weights<T>(ds_weights, dp);
     begin_products();
+    start_sums<T, kWidth>(dv, p_weights, do_base);
     start_sums<T, kWidth>(dk, ds_weights, q_base);
     wait_products<0>();
     settled(dv);
     settled(dk);
   }
+  Largest<T> largest{absmax};
 #pragma unroll
   for (int side = 0; side < 2; ++side) {
     const int t = row + 8 * side;
@@ -267,16 +271,21 @@ __global__ void __launch_bounds__(kThreads, kKeyBlocks)
 #pragma unroll
     for (int n = 0; n < kWidth / 8; ++n) {
       const int column = 8 * n + lane % 4 * 2;
-      store_pair<T>(to, column, hd, dk[n][2 * side] * scale, dk[n][2 * side + 1] * scale, vectors);
-      store_pair<T>(to + d, column, hd, dv[n][2 * side], dv[n][2 * side + 1], vectors);
+      const float x = dk[n][2 * side] * scale;
+      const float y = dk[n][2 * side + 1] * scale;
+      largest.see(x, y);
+      largest.see(dv[n][2 * side], dv[n][2 * side + 1]);
+      store_pair<T>(to, column, hd, x, y, kVectors);
+      store_pair<T>(to + d, column, hd, dv[n][2 * side], dv[n][2 * side + 1], kVectors);
     }
   }
+  largest.publish();
 #endif
 }
 
 template <typename T, int kWidth>
 void launch(T* dqkv, const T* dout, const T* out, const T* qkv, const float* lse, float* delta,
-            const AttentionShape& shape, bool vectors, cudaStream_t stream) {
+            const AttentionShape& shape, Absmax* absmax, cudaStream_t stream) {
   constexpr int kTileBytes = kTile * kWidth * static_cast<int>(sizeof(T));
   constexpr int kStatBytes = kTile * static_cast<int>(sizeof(float));
   constexpr int kQueryBytes = (2 + 2 * kStages<kWidth>)*kTileBytes + kStatBytes;
@@ -291,10 +300,10 @@ void launch(T* dqkv, const T* dout, const T* out, const T* qkv, const float* lse
   const auto hd = static_cast<int>(shape.hd);
   const float scale = 1.0F / sqrtf(static_cast<float>(hd));
   k_queries<T, kWidth><<<grid, kThreads, kQueryBytes, stream>>>(dqkv, delta, dout, out, qkv, lse, length,
-                                                                heads, hd, scale, vectors);
+                                                                heads, hd, scale, absmax);
   ANDREA_CUDA_LAUNCHED("k_attn_bwd (queries, Hopper)");
   k_keys<T, kWidth>
-      <<<grid, kThreads, kKeyBytes, stream>>>(dqkv, dout, qkv, lse, delta, length, heads, hd, scale, vectors);
+      <<<grid, kThreads, kKeyBytes, stream>>>(dqkv, dout, qkv, lse, delta, length, heads, hd, scale, absmax);
   ANDREA_CUDA_LAUNCHED("k_attn_bwd (keys, Hopper)");
 }
 
@@ -302,19 +311,20 @@ void launch(T* dqkv, const T* dout, const T* out, const T* qkv, const float* lse
 
 template <typename T>
 void attention_backward_hopper(T* dqkv, const T* dout, const T* out, const T* qkv, const float* lse,
-                               float* delta, const AttentionShape& shape, cudaStream_t stream) {
-  const bool vectors = shape.hd % 8 == 0 && aligned16(dqkv, dout, out, qkv);
+                               float* delta, const AttentionShape& shape, Absmax* absmax,
+                               cudaStream_t stream) {
   if (shape.hd <= 32)
-    launch<T, 32>(dqkv, dout, out, qkv, lse, delta, shape, vectors, stream);
+    launch<T, 32>(dqkv, dout, out, qkv, lse, delta, shape, absmax, stream);
   else
-    launch<T, 64>(dqkv, dout, out, qkv, lse, delta, shape, vectors, stream);
+    launch<T, 64>(dqkv, dout, out, qkv, lse, delta, shape, absmax, stream);
 }
 
 template void attention_backward_hopper<__half>(__half*, const __half*, const __half*, const __half*,
-                                                const float*, float*, const AttentionShape&, cudaStream_t);
+                                                const float*, float*, const AttentionShape&, Absmax*,
+                                                cudaStream_t);
 template void attention_backward_hopper<__nv_bfloat16>(__nv_bfloat16*, const __nv_bfloat16*,
                                                        const __nv_bfloat16*, const __nv_bfloat16*,
-                                                       const float*, float*, const AttentionShape&,
+                                                       const float*, float*, const AttentionShape&, Absmax*,
                                                        cudaStream_t);
 
 }  // namespace andrea::cuda

@@ -1,10 +1,11 @@
 // k_attn_fwd for 16-bit types and head dims up to 64 on Hopper: see attention.cpp for the formulas, and
 // attention_mma_forward.cu for the same on any GPU from sm_80 on.
-// A block is one warpgroup with two tiles of 64 queries of one (sequence, head). For each tile of 64 keys
-// both products Q K^T start at once; the exponentials of one tile of queries are taken while the tensor cores
-// work on the other. Tiles of keys and values come through shared-memory stages by asynchronous copies,
-// up to the diagonal and no further. The blocks with the most work start first. Sums run in tile order:
-// deterministic.
+// A block is one warpgroup with one tile of 64 queries of one (sequence, head), or, for wide heads, two: then
+// both products Q K^T with a tile of 64 keys start at once, and the exponentials of one tile of queries are
+// taken while the tensor cores work on the other. Tiles of keys and values come through shared-memory stages
+// by asynchronous copies, up to the diagonal and no further. The blocks with the most work start first. Sums
+// run in tile order: deterministic.
+#include "kernels/cuda/absmax.cuh"
 #include "kernels/cuda/attention_tiles.cuh"
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/wgmma.cuh"
@@ -13,14 +14,17 @@ namespace andrea::cuda {
 namespace {
 
 constexpr int kThreads = 128;
+constexpr bool kVectors = true;  // heads are whole chunks of 16 bytes
 // Tiles in flight and in use: wide ones leave room for one block more with two.
 template <int kWidth>
 constexpr int kStages = kWidth == 32 ? 3 : 2;
 constexpr int kTile = 64;  // queries of a tile, keys of a tile
-constexpr int kOwn = 2 * kTile;
 
+// Tiles of queries of a block, and blocks a multiprocessor should hold.
 template <int kWidth>
-constexpr int kBlocks = kWidth == 32 ? 4 : 3;  // a multiprocessor should hold
+constexpr int kTilesOf = kWidth == 32 ? 1 : 2;
+template <int kWidth>
+constexpr int kBlocks = kWidth == 32 ? 5 : 3;
 
 #ifdef ANDREA_HOPPER_CODE
 /// The running softmax of a tile of queries: a lane has elements of rows g and g + 8.
@@ -66,8 +70,11 @@ struct QueryTile {
 
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(kThreads, kBlocks<kWidth>)
-    k_forward(T* out, float* lse, const T* qkv, int length, int heads, int hd, float scale, bool vectors) {
+    k_forward(T* out, float* lse, const T* qkv, int length, int heads, int hd, float scale, Absmax* absmax) {
 #ifdef ANDREA_HOPPER_CODE
+  constexpr int kOwnTiles = kTilesOf<kWidth>;
+  constexpr int kLast = kOwnTiles - 1;
+  constexpr int kOwn = kOwnTiles * kTile;
   extern __shared__ __align__(1024) unsigned char memory[];
   T* const q_tile = reinterpret_cast<T*>(memory);
   T* const k_tiles = q_tile + kOwn * kWidth;
@@ -82,9 +89,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kWidth>)
 
   const int tiles = (min(first + kOwn, length) - 1) / kTile + 1;
   using Loader = TileLoader<T, kWidth, kThreads>;
-  const Loader q_loader(q, 3 * d, length, hd, vectors);
-  const Loader k_loader(q + d, 3 * d, length, hd, vectors);
-  const Loader v_loader(q + 2 * d, 3 * d, length, hd, vectors);
+  const Loader q_loader(q, 3 * d, length, hd, kVectors);
+  const Loader k_loader(q + d, 3 * d, length, hd, kVectors);
+  const Loader v_loader(q + 2 * d, 3 * d, length, hd, kVectors);
   const auto stream_in = [&](int tile) {
     if (tile < tiles) {
       const int to = tile % kStages<kWidth> * kTile * kWidth;
@@ -97,7 +104,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kWidth>)
 #pragma unroll
   for (int tile = 0; tile < kStages<kWidth> - 1; ++tile) stream_in(tile);
 
-  QueryTile<kWidth> own[2];
+  QueryTile<kWidth> own[kOwnTiles];
   const std::uint32_t q_base = shared_address(q_tile);
   const float scale2 = scale * kLog2E;
   const auto mask = [&](float (&s)[8][4], int key, int query) {
@@ -117,38 +124,38 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kWidth>)
     const std::uint32_t k_base = shared_address(k_tiles + stage);
     const std::uint32_t v_base = shared_address(v_tiles + stage);
     const int key = tile * kTile + lane % 4 * 2;  // of s[0][0]
-    std::uint32_t weights[2][4][4];
-    float s[2][8][4];
-    if (tile * kTile < first + kTile) {
+    std::uint32_t weights[kOwnTiles][4][4];
+    float s[kOwnTiles][8][4];
+    if (kOwnTiles == 1 || tile * kTile >= first + kTile) {  // the last tile of queries, alone
+      begin_products();
+      start_scores<T, kWidth>(s[kLast], q_base + kLast * kTile * kWidth * 2, k_base);
+      wait_products<0>();
+      settled(s[kLast]);
+      if (tile == tiles - 1) mask(s[kLast], key, row + kLast * kTile);  // the diagonal
+    } else {
       begin_products();
       start_scores<T, kWidth>(s[0], q_base, k_base);
-      start_scores<T, kWidth>(s[1], q_base + kTile * kWidth * 2, k_base);
+      start_scores<T, kWidth>(s[kLast], q_base + kLast * kTile * kWidth * 2, k_base);
       wait_products<1>();
       settled(s[0]);
-      if (tile * kTile + kTile > first) mask(s[0], key, row);
+      if (tile * kTile == first) mask(s[0], key, row);
       own[0].template weigh<T>(weights[0], s[0], scale2);
       begin_products();
       start_sums<T, kWidth>(own[0].acc, weights[0], v_base);
       wait_products<1>();
-      settled(s[1]);
-      own[1].template weigh<T>(weights[1], s[1], scale2);
-    } else {  // the second tile's diagonal: the first sees nothing of it
-      begin_products();
-      start_scores<T, kWidth>(s[1], q_base + kTile * kWidth * 2, k_base);
-      wait_products<0>();
-      settled(s[1]);
-      mask(s[1], key, row + kTile);
-      own[1].template weigh<T>(weights[1], s[1], scale2);
+      settled(s[kLast]);
     }
+    own[kLast].template weigh<T>(weights[kLast], s[kLast], scale2);
     begin_products();
-    start_sums<T, kWidth>(own[1].acc, weights[1], v_base);
+    start_sums<T, kWidth>(own[kLast].acc, weights[kLast], v_base);
     wait_products<0>();
     settled(own[0].acc);
-    settled(own[1].acc);
+    settled(own[kLast].acc);
   }
 
+  Largest<T> largest{absmax};
 #pragma unroll
-  for (int m = 0; m < 2; ++m)
+  for (int m = 0; m < kOwnTiles; ++m)
 #pragma unroll
     for (int side = 0; side < 2; ++side) {
       float sum = own[m].sum[side];
@@ -160,41 +167,45 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kWidth>)
       if (lane % 4 == 0) lse[(b * heads + h) * length + t] = own[m].max[side] * scale + logf(sum);
       T* const to = out + (b * length + t) * d + h * hd;
 #pragma unroll
-      for (int n = 0; n < kWidth / 8; ++n)
-        store_pair<T>(to, 8 * n + lane % 4 * 2, hd, own[m].acc[n][2 * side] * inverse,
-                      own[m].acc[n][2 * side + 1] * inverse, vectors);
+      for (int n = 0; n < kWidth / 8; ++n) {
+        const float x = own[m].acc[n][2 * side] * inverse;
+        const float y = own[m].acc[n][2 * side + 1] * inverse;
+        largest.see(x, y);
+        store_pair<T>(to, 8 * n + lane % 4 * 2, hd, x, y, kVectors);
+      }
     }
+  largest.publish();
 #endif
 }
 
 template <typename T, int kWidth>
-void launch(T* out, float* lse, const T* qkv, const AttentionShape& shape, bool vectors,
+void launch(T* out, float* lse, const T* qkv, const AttentionShape& shape, Absmax* absmax,
             cudaStream_t stream) {
+  constexpr int kOwn = kTilesOf<kWidth> * kTile;
   constexpr int kBytes = (kOwn + 2 * kStages<kWidth> * kTile) * kWidth * static_cast<int>(sizeof(T));
   ANDREA_CUDA_CHECK(
       cudaFuncSetAttribute(k_forward<T, kWidth>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
   const dim3 grid(static_cast<unsigned>(shape.H), static_cast<unsigned>(shape.B), blocks_for(shape.T, kOwn));
   k_forward<T, kWidth><<<grid, kThreads, kBytes, stream>>>(
       out, lse, qkv, static_cast<int>(shape.T), static_cast<int>(shape.H), static_cast<int>(shape.hd),
-      1.0F / sqrtf(static_cast<float>(shape.hd)), vectors);
+      1.0F / sqrtf(static_cast<float>(shape.hd)), absmax);
   ANDREA_CUDA_LAUNCHED("k_attn_fwd (Hopper)");
 }
 
 }  // namespace
 
 template <typename T>
-void attention_forward_hopper(T* out, float* lse, const T* qkv, const AttentionShape& shape,
+void attention_forward_hopper(T* out, float* lse, const T* qkv, const AttentionShape& shape, Absmax* absmax,
                               cudaStream_t stream) {
-  const bool vectors = shape.hd % 8 == 0 && aligned16(out, qkv);
   if (shape.hd <= 32)
-    launch<T, 32>(out, lse, qkv, shape, vectors, stream);
+    launch<T, 32>(out, lse, qkv, shape, absmax, stream);
   else
-    launch<T, 64>(out, lse, qkv, shape, vectors, stream);
+    launch<T, 64>(out, lse, qkv, shape, absmax, stream);
 }
 
-template void attention_forward_hopper<__half>(__half*, float*, const __half*, const AttentionShape&,
+template void attention_forward_hopper<__half>(__half*, float*, const __half*, const AttentionShape&, Absmax*,
                                                cudaStream_t);
 template void attention_forward_hopper<__nv_bfloat16>(__nv_bfloat16*, float*, const __nv_bfloat16*,
-                                                      const AttentionShape&, cudaStream_t);
+                                                      const AttentionShape&, Absmax*, cudaStream_t);
 
 }  // namespace andrea::cuda

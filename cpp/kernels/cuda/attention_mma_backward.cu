@@ -6,6 +6,7 @@
 // A warp owns 16 or 32 rows (32 for narrow heads: each fragment of a streamed tile then serves two products).
 // S, dP and the gradients stay in registers, the streamed tiles go through three shared-memory stages. Each
 // gradient is added by one warp, tile after tile: deterministic.
+#include "kernels/cuda/absmax.cuh"
 #include "kernels/cuda/attention_tiles.cuh"
 #include "kernels/cuda/check.h"
 
@@ -114,7 +115,7 @@ __device__ __forceinline__ void accumulate(float (&acc)[kTiles][kWidth / 8][4],
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(kThreads, QueryConfig<kWidth>::kBlocks)
     k_queries(T* dqkv, float* delta, const T* dout, const T* out, const T* qkv, const float* lse, int length,
-              int heads, int hd, float scale, bool vectors) {
+              int heads, int hd, float scale, bool vectors, Absmax* absmax) {
   constexpr int kTiles = QueryConfig<kWidth>::kTiles;
   constexpr int kStream = QueryConfig<kWidth>::kStream;
   constexpr int kOwn = QueryConfig<kWidth>::kOwn;
@@ -235,6 +236,7 @@ __global__ void __launch_bounds__(kThreads, QueryConfig<kWidth>::kBlocks)
         }
     accumulate<T, kWidth, kStream, kTiles>(acc, s, k_base, lane);
   }
+  Largest<T> largest{absmax};
 #pragma unroll
   for (int m = 0; m < kTiles; ++m)
 #pragma unroll
@@ -243,16 +245,20 @@ __global__ void __launch_bounds__(kThreads, QueryConfig<kWidth>::kBlocks)
       if (t >= length) continue;
       T* const to = dqkv + (b * length + t) * 3 * d + h * hd;
 #pragma unroll
-      for (int n = 0; n < kWidth / 8; ++n)
-        store_pair<T>(to, 8 * n + lane % 4 * 2, hd, acc[m][n][2 * side] * scale,
-                      acc[m][n][2 * side + 1] * scale, vectors);
+      for (int n = 0; n < kWidth / 8; ++n) {
+        const float x = acc[m][n][2 * side] * scale;
+        const float y = acc[m][n][2 * side + 1] * scale;
+        largest.see(x, y);
+        store_pair<T>(to, 8 * n + lane % 4 * 2, hd, x, y, vectors);
+      }
     }
+  largest.publish(/*finish=*/false);
 }
 
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(kThreads, KeyConfig<kWidth>::kBlocks)
     k_keys(T* dqkv, const T* dout, const T* qkv, const float* lse, const float* delta, int length, int heads,
-           int hd, float scale, bool vectors) {
+           int hd, float scale, bool vectors, Absmax* absmax) {
   constexpr int kTiles = KeyConfig<kWidth>::kTiles;
   constexpr int kStream = KeyConfig<kWidth>::kStream;
   constexpr int kOwn = KeyConfig<kWidth>::kOwn;
@@ -356,6 +362,7 @@ __global__ void __launch_bounds__(kThreads, KeyConfig<kWidth>::kBlocks)
     accumulate<T, kWidth, kStream, kTiles>(dv, s, do_base, lane);
     accumulate<T, kWidth, kStream, kTiles>(dk, dp, q_base, lane);
   }
+  Largest<T> largest{absmax};
 #pragma unroll
   for (int m = 0; m < kTiles; ++m)
 #pragma unroll
@@ -366,15 +373,20 @@ __global__ void __launch_bounds__(kThreads, KeyConfig<kWidth>::kBlocks)
 #pragma unroll
       for (int n = 0; n < kWidth / 8; ++n) {
         const int column = 8 * n + lane % 4 * 2;
-        store_pair<T>(to, column, hd, dk[m][n][2 * side] * scale, dk[m][n][2 * side + 1] * scale, vectors);
+        const float x = dk[m][n][2 * side] * scale;
+        const float y = dk[m][n][2 * side + 1] * scale;
+        largest.see(x, y);
+        largest.see(dv[m][n][2 * side], dv[m][n][2 * side + 1]);
+        store_pair<T>(to, column, hd, x, y, vectors);
         store_pair<T>(to + d, column, hd, dv[m][n][2 * side], dv[m][n][2 * side + 1], vectors);
       }
     }
+  largest.publish();
 }
 
 template <typename T, int kWidth>
 void launch(T* dqkv, const T* dout, const T* out, const T* qkv, const float* lse, float* delta,
-            const AttentionShape& shape, bool vectors, cudaStream_t stream) {
+            const AttentionShape& shape, bool vectors, Absmax* absmax, cudaStream_t stream) {
   constexpr int kElement = static_cast<int>(sizeof(T));
   using Q = QueryConfig<kWidth>;
   using K = KeyConfig<kWidth>;
@@ -391,11 +403,11 @@ void launch(T* dqkv, const T* dout, const T* out, const T* qkv, const float* lse
   const auto heads = static_cast<int>(shape.H);
   const auto hd = static_cast<int>(shape.hd);
   const float scale = 1.0F / sqrtf(static_cast<float>(hd));
-  k_queries<T, kWidth><<<grid(Q::kOwn), kThreads, kQueryBytes, stream>>>(dqkv, delta, dout, out, qkv, lse,
-                                                                         length, heads, hd, scale, vectors);
+  k_queries<T, kWidth><<<grid(Q::kOwn), kThreads, kQueryBytes, stream>>>(
+      dqkv, delta, dout, out, qkv, lse, length, heads, hd, scale, vectors, absmax);
   ANDREA_CUDA_LAUNCHED("k_attn_bwd (queries)");
   k_keys<T, kWidth><<<grid(K::kOwn), kThreads, kKeyBytes, stream>>>(dqkv, dout, qkv, lse, delta, length,
-                                                                    heads, hd, scale, vectors);
+                                                                    heads, hd, scale, vectors, absmax);
   ANDREA_CUDA_LAUNCHED("k_attn_bwd (keys)");
 }
 
@@ -403,20 +415,20 @@ void launch(T* dqkv, const T* dout, const T* out, const T* qkv, const float* lse
 
 template <typename T>
 void attention_backward(T* dqkv, const T* dout, const T* out, const T* qkv, const float* lse, float* delta,
-                        const AttentionShape& shape, cudaStream_t stream) {
+                        const AttentionShape& shape, Absmax* absmax, cudaStream_t stream) {
   const bool vectors = shape.hd % 8 == 0 && aligned16(dqkv, dout, out, qkv);
   if (shape.hd <= 32)
-    launch<T, 32>(dqkv, dout, out, qkv, lse, delta, shape, vectors, stream);
+    launch<T, 32>(dqkv, dout, out, qkv, lse, delta, shape, vectors, absmax, stream);
   else if (shape.hd <= 64)
-    launch<T, 64>(dqkv, dout, out, qkv, lse, delta, shape, vectors, stream);
+    launch<T, 64>(dqkv, dout, out, qkv, lse, delta, shape, vectors, absmax, stream);
   else
-    launch<T, 128>(dqkv, dout, out, qkv, lse, delta, shape, vectors, stream);
+    launch<T, 128>(dqkv, dout, out, qkv, lse, delta, shape, vectors, absmax, stream);
 }
 
 template void attention_backward<__half>(__half*, const __half*, const __half*, const __half*, const float*,
-                                         float*, const AttentionShape&, cudaStream_t);
+                                         float*, const AttentionShape&, Absmax*, cudaStream_t);
 template void attention_backward<__nv_bfloat16>(__nv_bfloat16*, const __nv_bfloat16*, const __nv_bfloat16*,
                                                 const __nv_bfloat16*, const float*, float*,
-                                                const AttentionShape&, cudaStream_t);
+                                                const AttentionShape&, Absmax*, cudaStream_t);
 
 }  // namespace andrea::cuda

@@ -4,6 +4,7 @@
 // Tiles of keys and values stream through three shared-memory stages, up to the diagonal and no further. Q,
 // S, P and out stay in registers; exponentials are exp2 with log2(e) / sqrt(hd) folded into one multiply-add.
 // Blocks with the most work start first.
+#include "kernels/cuda/absmax.cuh"
 #include "kernels/cuda/attention_tiles.cuh"
 #include "kernels/cuda/check.h"
 
@@ -25,7 +26,8 @@ struct Config {
 
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(kThreads, Config<kWidth>::kBlocks)
-    k_forward(T* out, float* lse, const T* qkv, int length, int heads, int hd, float scale, bool vectors) {
+    k_forward(T* out, float* lse, const T* qkv, int length, int heads, int hd, float scale, bool vectors,
+              Absmax* absmax) {
   constexpr int kTiles = Config<kWidth>::kTiles;
   constexpr int kKeys = Config<kWidth>::kKeys;
   constexpr int kQueries = Config<kWidth>::kQueries;
@@ -160,6 +162,7 @@ __global__ void __launch_bounds__(kThreads, Config<kWidth>::kBlocks)
     }
   }
 
+  Largest<T> largest{absmax};
 #pragma unroll
   for (int m = 0; m < kTiles; ++m)
 #pragma unroll
@@ -173,14 +176,18 @@ __global__ void __launch_bounds__(kThreads, Config<kWidth>::kBlocks)
       if (lane % 4 == 0) lse[(b * heads + h) * length + t] = row_max[m][side] * scale + logf(sum);
       T* const to = out + (b * length + t) * d + h * hd;
 #pragma unroll
-      for (int n = 0; n < kWidth / 8; ++n)
-        store_pair<T>(to, 8 * n + lane % 4 * 2, hd, acc[m][n][2 * side] * inverse,
-                      acc[m][n][2 * side + 1] * inverse, vectors);
+      for (int n = 0; n < kWidth / 8; ++n) {
+        const float x = acc[m][n][2 * side] * inverse;
+        const float y = acc[m][n][2 * side + 1] * inverse;
+        largest.see(x, y);
+        store_pair<T>(to, 8 * n + lane % 4 * 2, hd, x, y, vectors);
+      }
     }
+  largest.publish();
 }
 
 template <typename T, int kWidth>
-void launch(T* out, float* lse, const T* qkv, const AttentionShape& shape, bool vectors,
+void launch(T* out, float* lse, const T* qkv, const AttentionShape& shape, bool vectors, Absmax* absmax,
             cudaStream_t stream) {
   constexpr int kQueries = Config<kWidth>::kQueries;
   constexpr int kBytes =
@@ -192,25 +199,27 @@ void launch(T* out, float* lse, const T* qkv, const AttentionShape& shape, bool 
                   blocks_for(shape.T, kQueries));
   k_forward<T, kWidth><<<grid, kThreads, kBytes, stream>>>(
       out, lse, qkv, static_cast<int>(shape.T), static_cast<int>(shape.H), static_cast<int>(shape.hd),
-      1.0F / sqrtf(static_cast<float>(shape.hd)), vectors);
+      1.0F / sqrtf(static_cast<float>(shape.hd)), vectors, absmax);
   ANDREA_CUDA_LAUNCHED("k_attn_fwd");
 }
 
 }  // namespace
 
 template <typename T>
-void attention_forward(T* out, float* lse, const T* qkv, const AttentionShape& shape, cudaStream_t stream) {
+void attention_forward(T* out, float* lse, const T* qkv, const AttentionShape& shape, Absmax* absmax,
+                       cudaStream_t stream) {
   const bool vectors = shape.hd % 8 == 0 && aligned16(out, qkv);
   if (shape.hd <= 32)
-    launch<T, 32>(out, lse, qkv, shape, vectors, stream);
+    launch<T, 32>(out, lse, qkv, shape, vectors, absmax, stream);
   else if (shape.hd <= 64)
-    launch<T, 64>(out, lse, qkv, shape, vectors, stream);
+    launch<T, 64>(out, lse, qkv, shape, vectors, absmax, stream);
   else
-    launch<T, 128>(out, lse, qkv, shape, vectors, stream);
+    launch<T, 128>(out, lse, qkv, shape, vectors, absmax, stream);
 }
 
-template void attention_forward<__half>(__half*, float*, const __half*, const AttentionShape&, cudaStream_t);
+template void attention_forward<__half>(__half*, float*, const __half*, const AttentionShape&, Absmax*,
+                                        cudaStream_t);
 template void attention_forward<__nv_bfloat16>(__nv_bfloat16*, float*, const __nv_bfloat16*,
-                                               const AttentionShape&, cudaStream_t);
+                                               const AttentionShape&, Absmax*, cudaStream_t);
 
 }  // namespace andrea::cuda

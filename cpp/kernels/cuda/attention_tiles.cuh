@@ -27,23 +27,18 @@ class TileLoader {
   template <int kRows>
   __device__ __forceinline__ void load(T* tile, int first) const {
     constexpr int kPasses = (kRows + kPassRows - 1) / kPassRows;
+    if (!vectors_) return load_elements<kRows>(tile, first);
+    // A pass is a multiple of 8 rows, so that the permutation of chunks is the same in each.
+    constexpr std::uint32_t kPassBytes = kPassRows * kWidth * 2;
     const std::uint32_t to = shared_address(tile) + Tile<kWidth>::offset(row(), chunk());
     const bool column_inside = chunk() * 8 < hd_;
+    const T* source = from_ + (first + row()) * step_;
 #pragma unroll
     for (int i = 0; i < kPasses; ++i) {
-      const int at = first + row() + i * kPassRows;
       if (kRows % kPassRows != 0 && row() + i * kPassRows >= kRows) break;
-      const bool inside = column_inside && at < rows_;
-      const T* const source = from_ + (inside ? at * step_ : 0);
-      // A pass is a multiple of 8 rows, so that the permutation of chunks is the same in each.
-      constexpr std::uint32_t kPassBytes = kPassRows * kWidth * 2;
-      if (vectors_) {
-        copy_async16(to + static_cast<std::uint32_t>(i) * kPassBytes, source, inside);
-      } else {  // head dims that are not multiples of 8
-        T* const out = tile + Tile<kWidth>::offset(row() + i * kPassRows, chunk()) / sizeof(T);
-        for (int c = 0; c < 8; ++c)
-          out[c] = inside && chunk() * 8 + c < hd_ ? source[c] : from_float<T>(0.0F);
-      }
+      const bool inside = column_inside && first + row() + i * kPassRows < rows_;
+      copy_async16(to + static_cast<std::uint32_t>(i) * kPassBytes, inside ? source : from_, inside);
+      source += kPassRows * step_;
     }
   }
 
@@ -51,6 +46,20 @@ class TileLoader {
   static constexpr int kChunks = kWidth / 8;
   static constexpr int kPassRows = kThreads / kChunks;
   static_assert(kPassRows % 8 == 0, "the permutation of chunks repeats every 8 rows");
+
+  /// For head dims that are not multiples of 8.
+  template <int kRows>
+  __device__ __forceinline__ void load_elements(T* tile, int first) const {
+#pragma unroll 1
+    for (int r = row(); r < kRows; r += kPassRows) {
+      T* const out = tile + Tile<kWidth>::offset(r, chunk()) / sizeof(T);
+#pragma unroll 1
+      for (int c = 0; c < 8; ++c) {
+        const bool inside = first + r < rows_ && chunk() * 8 + c < hd_;
+        out[c] = inside ? from_[(first + r) * step_ + c] : from_float<T>(0.0F);
+      }
+    }
+  }
   __device__ __forceinline__ static int row() { return static_cast<int>(threadIdx.x) / kChunks; }
   __device__ __forceinline__ static int chunk() { return static_cast<int>(threadIdx.x) % kChunks; }
 

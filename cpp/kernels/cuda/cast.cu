@@ -1,4 +1,5 @@
 // Casts between float32 and the storage type, and clearing. Memory-bound: n * (4 + sizeof(T)) bytes.
+#include "kernels/cuda/absmax.cuh"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/launch.h"
@@ -31,7 +32,9 @@ bool kernels_fit_device() {
 
 template <typename T>
 void CudaOps<T>::k_cast_weights(act_t* out, const float* in, std::int64_t n) {
-  launch_elementwise<4>(Cast<T, float>{typed(out), in}, n, aligned16(out, in), stream_);
+  const Cast<T, float> body{typed(out), in};
+  if (absmax_pieces_ == nullptr) return launch_elementwise<4>(body, n, aligned16(out, in), stream_);
+  launch_with_pieces(body, n, aligned16(out, in), typed(out), n, absmax_pieces_, stream_);
 }
 
 template <typename T>

@@ -6,16 +6,14 @@
 #include "engine/errors.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/fp8_ops.h"
+#include "kernels/cuda/gpu_refusal.h"
 
 namespace andrea {
 
 std::string cuda_unavailable_reason() { return cuda::device_unavailable_reason(); }
 
 Backend make_cuda_backend(const BackendRequest& request) {
-  if (request.precision == Precision::kFp8)
-    throw ConfigError(
-        "precision \"fp8\": the CUDA back end has no FP8 kernels "
-        "yet; use fp16 or bf16");
   auto device = std::make_unique<cuda::CudaDevice>(request.precision, request.allow_tf32);
   Backend backend;
   switch (request.precision) {
@@ -24,6 +22,12 @@ Backend make_cuda_backend(const BackendRequest& request) {
       break;
     case Precision::kBf16:
       backend.ops = std::make_unique<cuda::CudaOps<__nv_bfloat16>>(*device, request.precision);
+      break;
+    case Precision::kFp8:
+      if (const std::string refusal = cuda::fp8_refusal(device->info().name, device->capability());
+          !refusal.empty())
+        throw ConfigError(refusal);
+      backend.ops = std::make_unique<cuda::Fp8Ops>(*device);
       break;
     default:
       backend.ops = std::make_unique<cuda::CudaOps<float>>(*device, request.precision);

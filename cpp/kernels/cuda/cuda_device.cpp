@@ -20,7 +20,7 @@ int attribute(cudaDeviceAttr name, int device) {
   return value;
 }
 
-std::string capability(int device) {
+std::string capability_of(int device) {
   return std::to_string(attribute(cudaDevAttrComputeCapabilityMajor, device)) + "." +
          std::to_string(attribute(cudaDevAttrComputeCapabilityMinor, device));
 }
@@ -76,7 +76,7 @@ CudaDevice::CudaDevice(Precision precision, bool allow_tf32)
   gemm_ = std::make_unique<GemmTable>(precision, allow_tf32);
   const char* const portable = std::getenv("ANDREA_PORTABLE_KERNELS");
   hopper_kernels_ =
-      kWithHopper && capability(device_) == "9.0" && (portable == nullptr || std::string(portable) != "1");
+      kWithHopper && capability_of(device_) == "9.0" && (portable == nullptr || std::string(portable) != "1");
 }
 
 CudaDevice::~CudaDevice() {
@@ -94,6 +94,8 @@ CudaDevice::~CudaDevice() {
   (void)cudaStreamDestroy(stream_);
 }
 
+std::string CudaDevice::capability() const { return capability_of(device_); }
+
 DeviceInfo CudaDevice::info() const {
   cudaDeviceProp properties{};
   ANDREA_CUDA_CHECK(cudaGetDeviceProperties(&properties, device_));
@@ -108,10 +110,10 @@ DeviceInfo CudaDevice::info() const {
   ANDREA_CUDA_CHECK(cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, device_));
   info.pci_bus_id = bus_id;
   info.arithmetic = std::string(precision_name(precision_)) + (allow_tf32_ ? " with TF32" : "") +
-                    (hopper_kernels_ ? ", kernels for sm_90a" : "") + ", sm " + capability(device_) + " x " +
-                    std::to_string(properties.multiProcessorCount) + ", " + gemm_->version() + ", kernels " +
-                    kKernelVersion;
-  info.details.push_back("compute capability " + capability(device_) + ", " +
+                    (hopper_kernels_ ? ", kernels for sm_90a" : "") + ", sm " + capability_of(device_) +
+                    " x " + std::to_string(properties.multiProcessorCount) + ", " + gemm_->version() +
+                    ", kernels " + kKernelVersion;
+  info.details.push_back("compute capability " + capability_of(device_) + ", " +
                          std::to_string(properties.multiProcessorCount) + " multiprocessors, L2 " +
                          mib(static_cast<std::size_t>(properties.l2CacheSize)));
   info.details.push_back("driver for CUDA " + cuda_version_text(driver) + ", run-time " +

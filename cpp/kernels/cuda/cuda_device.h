@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 
 #include "kernels/cuda/gemm.h"
 #include "kernels/device.h"
@@ -43,6 +44,8 @@ class CudaDevice final : public Device {
   double time(const std::function<void()>& work) override;
   int steps_in_flight() const override { return kStepsInFlight; }
 
+  /// Compute capability: "9.0".
+  std::string capability() const;
   cudaStream_t stream() const { return stream_; }
   /// Kernels made for sm_90a are built and this GPU runs them; ANDREA_PORTABLE_KERNELS=1 in the environment
   /// chooses the portable ones all the same.

@@ -5,6 +5,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
 
+#include "kernels/cuda/absmax.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/ops.h"
 
@@ -12,12 +13,12 @@ namespace andrea::cuda {
 
 /// T is float, __half or __nv_bfloat16.
 template <typename T>
-class CudaOps final : public Ops {
+class CudaOps : public Ops {
  public:
   CudaOps(CudaDevice& device, Precision precision)
-      : precision_(precision),
-        gemm_(device.gemm()),
+      : gemm_(device.gemm()),
         stream_(device.stream()),
+        precision_(precision),
         hopper_(device.hopper_kernels()) {}
 
   Precision precision() const override { return precision_; }
@@ -87,7 +88,12 @@ class CudaOps final : public Ops {
                const StepControl* control, const StepStatus* status, std::int64_t n, std::int64_t n_decay,
                std::int64_t n_compute) override;
 
- private:
+ protected:
+  /// Where a kernel that is about to write `out` shall leave its largest magnitude; null: nobody asks.
+  virtual Absmax* absmax_of(const act_t* /*out*/) { return nullptr; }
+  /// Where AdamW and the cast of weights leave that of every kAbsmaxPiece of them; null: nobody asks.
+  std::uint32_t* absmax_pieces_ = nullptr;
+
   static T* typed(act_t* p) { return reinterpret_cast<T*>(p); }
   static const T* typed(const act_t* p) { return reinterpret_cast<const T*>(p); }
   /// Scratch memory as an array; throws DeviceError if it is smaller than `bytes` (a bug in the plan).
@@ -101,9 +107,11 @@ class CudaOps final : public Ops {
     product(GemmKind::kWeight, dw, dy, x, accumulate ? dw : nullptr, m, n, k);
   }
 
-  Precision precision_;
   GemmTable& gemm_;
   cudaStream_t stream_;
+
+ private:
+  Precision precision_;
   bool hopper_;
   void* scratch_ = nullptr;
   std::size_t scratch_size_ = 0;

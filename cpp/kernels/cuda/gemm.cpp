@@ -18,11 +18,18 @@ struct Types {
   cublasComputeType_t compute;
 };
 
+bool is_fp8(GemmKind kind) {
+  return kind == GemmKind::kForward8 || kind == GemmKind::kInput8 || kind == GemmKind::kWeight8;
+}
+
 Types types_of(Precision precision, bool allow_tf32, GemmKind kind) {
+  if (is_fp8(kind))
+    return {CUDA_R_8F_E4M3, kind == GemmKind::kWeight8 ? CUDA_R_32F : CUDA_R_16BF, CUBLAS_COMPUTE_32F};
   switch (precision) {
     case Precision::kFp16:
       return {CUDA_R_16F, kind == GemmKind::kWeight ? CUDA_R_32F : CUDA_R_16F, CUBLAS_COMPUTE_32F};
     case Precision::kBf16:
+    case Precision::kFp8:  // what stays in 16 bits
       return {CUDA_R_16BF, kind == GemmKind::kWeight ? CUDA_R_32F : CUDA_R_16BF, CUBLAS_COMPUTE_32F};
     default:
       return {CUDA_R_32F, CUDA_R_32F, allow_tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F};
@@ -30,7 +37,7 @@ Types types_of(Precision precision, bool allow_tf32, GemmKind kind) {
 }
 
 const char* type_name(cudaDataType_t type) {
-  return type == CUDA_R_32F ? "fp32" : type == CUDA_R_16F ? "fp16" : "bf16";
+  return type == CUDA_R_32F ? "fp32" : type == CUDA_R_16F ? "fp16" : type == CUDA_R_16BF ? "bf16" : "e4m3";
 }
 
 std::uint32_t alignment_of(const void* pointer) {
@@ -44,6 +51,13 @@ T algo_value(const cublasLtMatmulAlgo_t& algo, cublasLtMatmulAlgoConfigAttribute
   std::size_t written = 0;
   ANDREA_CUDA_CHECK(lt_library().algo_get(&algo, attribute, &value, sizeof value, &written));
   return value;
+}
+
+// cuBLASLt's first operand is our b.
+void set_scales(cublasLtMatmulDesc_t desc, const Fp8Scales& scales) {
+  const LtLibrary& lt = lt_library();
+  ANDREA_CUDA_CHECK(lt.desc_set(desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &scales.b, sizeof scales.b));
+  ANDREA_CUDA_CHECK(lt.desc_set(desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &scales.a, sizeof scales.a));
 }
 
 class Layout {
@@ -107,13 +121,14 @@ GemmTable::GemmTable(Precision precision, bool allow_tf32) : precision_(precisio
 
 GemmTable::~GemmTable() { lt_library().destroy(static_cast<cublasLtHandle_t>(handle_)); }
 
-const GemmTable::Plan* GemmTable::resolve(const Key& key, const void* aux) {
+const GemmTable::Plan* GemmTable::resolve(const Key& key, const void* aux, const Fp8Scales& scales) {
   if (const auto found = plans_.find(key); found != plans_.end()) return found->second.get();
   const LtLibrary& lt = lt_library();
   const Types types = types_of(precision_, allow_tf32_, key.kind);
   auto plan = std::make_unique<Plan>();
 
-  const cublasOperation_t op_b = key.kind == GemmKind::kForward ? CUBLAS_OP_T : CUBLAS_OP_N;
+  const bool fp8 = is_fp8(key.kind);
+  const cublasOperation_t op_b = fp8 || key.kind == GemmKind::kForward ? CUBLAS_OP_T : CUBLAS_OP_N;
   const cublasOperation_t op_a = key.kind == GemmKind::kWeight ? CUBLAS_OP_T : CUBLAS_OP_N;
   ANDREA_CUDA_CHECK(lt.desc_create(&plan->desc, types.compute, CUDA_R_32F));
   ANDREA_CUDA_CHECK(lt.desc_set(plan->desc, CUBLASLT_MATMUL_DESC_TRANSA, &op_b, sizeof op_b));
@@ -121,6 +136,11 @@ const GemmTable::Plan* GemmTable::resolve(const Key& key, const void* aux) {
   plan->b = op_b == CUBLAS_OP_T ? Layout(types.in, key.k, key.n) : Layout(types.in, key.n, key.k);
   plan->a = op_a == CUBLAS_OP_T ? Layout(types.in, key.m, key.k) : Layout(types.in, key.k, key.m);
   plan->out = Layout(types.out, key.n, key.m);
+  if (fp8) {
+    const std::int8_t fast = key.kind == GemmKind::kForward8 ? 1 : 0;
+    ANDREA_CUDA_CHECK(lt.desc_set(plan->desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast));
+    set_scales(plan->desc, scales);
+  }
   if (key.epilogue != Epilogue::kNone) {
     const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DGELU;
     ANDREA_CUDA_CHECK(lt.desc_set(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
@@ -156,7 +176,7 @@ const GemmTable::Plan* GemmTable::resolve(const Key& key, const void* aux) {
     found = 0;
   else
     ANDREA_CUDA_CHECK(asked);
-  const char* kinds[] = {"x W^T", "dy W", "dy^T x"};
+  const char* kinds[] = {"x W^T", "dy W", "dy^T x", "x W^T", "dy W", "dy^T x"};
   const char* epilogues[] = {"", " gelu'"};
   const std::string shape = std::string(kinds[static_cast<int>(key.kind)]) + " " + std::to_string(key.m) +
                             " x " + std::to_string(key.n) + " x " + std::to_string(key.k) +
@@ -184,11 +204,9 @@ const GemmTable::Plan* GemmTable::resolve(const Key& key, const void* aux) {
     return plans_.emplace(key, std::move(plan)).first->second.get();
   }
   if (key.epilogue != Epilogue::kNone) return plans_.emplace(key, nullptr).first->second.get();
-  throw DeviceError("cuBLASLt " + version() + " has no deterministic algorithm for " + shape + " in " +
-                    (precision_ == Precision::kFp32   ? "fp32"
-                     : precision_ == Precision::kFp16 ? "fp16"
-                                                      : "bf16") +
-                    " on this GPU; sizes that are multiples of 8 are always supported");
+  throw DeviceError(version() + " has no deterministic algorithm for " + shape + " in " +
+                    type_name(types.in) + " on this GPU; " +
+                    (fp8 ? "use fp16 or bf16" : "sizes that are multiples of 8 are always supported"));
 }
 
 void GemmTable::run(const Plan& plan, void* out, const void* a, const void* b, const void* addend,
@@ -207,7 +225,18 @@ void GemmTable::multiply(GemmKind kind, void* out, const void* a, const void* b,
   const std::uint32_t align_out = std::min(alignment_of(out), alignment_of(addend));
   const Key key{kind,           Epilogue::kNone, m, n, k, addend != nullptr, align_out, alignment_of(a),
                 alignment_of(b)};
-  run(*resolve(key, nullptr), out, a, b, addend, workspace, stream);
+  run(*resolve(key, nullptr, {}), out, a, b, addend, workspace, stream);
+}
+
+void GemmTable::multiply_fp8(GemmKind kind, void* out, const void* a, const void* b, const Fp8Scales& scales,
+                             const void* addend, std::int64_t m, std::int64_t n, std::int64_t k,
+                             void* workspace, cudaStream_t stream) {
+  const std::uint32_t align_out = std::min(alignment_of(out), alignment_of(addend));
+  const Key key{kind,           Epilogue::kNone, m, n, k, addend != nullptr, align_out, alignment_of(a),
+                alignment_of(b)};
+  const Plan* plan = resolve(key, nullptr, scales);
+  set_scales(plan->desc, scales);
+  run(*plan, out, a, b, addend, workspace, stream);
 }
 
 bool GemmTable::multiply_with(Epilogue epilogue, const void* aux, GemmKind kind, void* out, const void* a,
@@ -215,7 +244,7 @@ bool GemmTable::multiply_with(Epilogue epilogue, const void* aux, GemmKind kind,
                               cudaStream_t stream) {
   const std::uint32_t align_out = std::min(alignment_of(out), alignment_of(aux));
   const Plan* plan =
-      resolve(Key{kind, epilogue, m, n, k, false, align_out, alignment_of(a), alignment_of(b)}, aux);
+      resolve(Key{kind, epilogue, m, n, k, false, align_out, alignment_of(a), alignment_of(b)}, aux, {});
   if (plan == nullptr) return false;
   ANDREA_CUDA_CHECK(
       lt_library().desc_set(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux, sizeof aux));

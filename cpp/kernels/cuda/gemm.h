@@ -22,6 +22,16 @@ enum class GemmKind {
   kForward,  ///< out [m, n] = a [m, k] b [n, k]^T : y = x W^T
   kInput,    ///< out [m, n] = a [m, k] b [k, n]   : dx = dy W
   kWeight,   ///< out [m, n] = a [k, m]^T b [k, n] : dW = dy^T x, out is float32
+  // E4M3 factors, both with the summed index last: out [m, n] = a [m, k] b [n, k]^T.
+  kForward8,  ///< out is bfloat16; sums in the tensor cores' own accumulators, as is usual forward
+  kInput8,    ///< out is bfloat16; partial sums are promoted to float32
+  kWeight8,   ///< the same, and out is float32
+};
+
+/// Device memory with what an FP8 factor is to be multiplied by, for a and for b.
+struct Fp8Scales {
+  const float* a;
+  const float* b;
 };
 
 /// What is done to the sums before they are stored.
@@ -43,6 +53,12 @@ class GemmTable {
   void multiply(GemmKind kind, void* out, const void* a, const void* b, const void* addend, std::int64_t m,
                 std::int64_t n, std::int64_t k, void* workspace, cudaStream_t stream);
 
+  /// A product of FP8 factors (kForward8 and so on). m, n and k are multiples of 16, arrays aligned to 16
+  /// bytes.
+  void multiply_fp8(GemmKind kind, void* out, const void* a, const void* b, const Fp8Scales& scales,
+                    const void* addend, std::int64_t m, std::int64_t n, std::int64_t k, void* workspace,
+                    cudaStream_t stream);
+
   /// A product with an epilogue; false, and nothing done, if the library has no algorithm for it.
   bool multiply_with(Epilogue epilogue, const void* aux, GemmKind kind, void* out, const void* a,
                      const void* b, std::int64_t m, std::int64_t n, std::int64_t k, void* workspace,
@@ -56,7 +72,7 @@ class GemmTable {
  private:
   struct Key;
   struct Plan;
-  const Plan* resolve(const Key& key, const void* aux);
+  const Plan* resolve(const Key& key, const void* aux, const Fp8Scales& scales);
   void run(const Plan& plan, void* out, const void* a, const void* b, const void* addend, void* workspace,
            cudaStream_t stream);
 

@@ -28,4 +28,10 @@ std::string gpu_refusal(const GpuFacts& facts) {
   return "";
 }
 
+std::string fp8_refusal(const std::string& name, const std::string& capability) {
+  if (std::stod(capability) >= 8.9) return "";
+  return "precision \"fp8\": the " + name + " has compute capability " + capability +
+         ", FP8 needs 8.9 (Ada) or newer; use fp16 or bf16";
+}
+
 }  // namespace andrea::cuda

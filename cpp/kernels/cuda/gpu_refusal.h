@@ -21,6 +21,8 @@ struct GpuFacts {
 
 /// Empty if nothing is in the way.
 std::string gpu_refusal(const GpuFacts& facts);
+/// Why a GPU of this compute capability ("8.6") cannot compute in FP8; empty if it can.
+std::string fp8_refusal(const std::string& name, const std::string& capability);
 /// 13020 -> "13.2"
 std::string cuda_version_text(int version);
 

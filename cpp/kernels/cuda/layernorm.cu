@@ -8,6 +8,7 @@
 // the blocks in order: deterministic. Memory-bound: forward 2, backward 3 (4 with add_to_dx) passes over rows
 // * d elements.
 #include "engine/errors.h"
+#include "kernels/cuda/absmax.cuh"
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/reduce.cuh"
@@ -65,19 +66,20 @@ __device__ __forceinline__ void load_parameters(float (&out)[N], const float* fr
 template <typename T, int N, int Team>
 __global__ void __launch_bounds__(32 * kWarps<Team>)
     k_forward(T* y, float* mean, float* rstd, const T* x, const float* gamma, const float* beta,
-              std::int64_t rows, int d) {
+              std::int64_t rows, int d, Absmax* absmax) {
   __shared__ float2 shared[2][kWarps<Team>];
   constexpr int kTeams = kWarps<Team> / Team;
   constexpr int kSteps = kPerLane / N;
   const int lane = static_cast<int>(threadIdx.x % (32 * Team));
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kTeams + threadIdx.x / (32 * Team);
-  if (row >= rows) return;  // a whole team
+  const int width = row < rows ? d : 0;  // a whole team may have no row
+  Largest<T> largest{absmax};
   float v[kSteps][N];
   float sum = 0.0F;
 #pragma unroll
   for (int s = 0; s < kSteps; ++s) {
     const int column = (s * 32 * Team + lane) * N;
-    if (column >= d) continue;
+    if (column >= width) continue;
     load_floats<N>(v[s], x + row * d + column);
 #pragma unroll
     for (int i = 0; i < N; ++i) sum += v[s][i];
@@ -86,34 +88,36 @@ __global__ void __launch_bounds__(32 * kWarps<Team>)
   float squares = 0.0F;
 #pragma unroll
   for (int s = 0; s < kSteps; ++s) {
-    if ((s * 32 * Team + lane) * N >= d) continue;
+    if ((s * 32 * Team + lane) * N >= width) continue;
 #pragma unroll
     for (int i = 0; i < N; ++i) squares += (v[s][i] - mu) * (v[s][i] - mu);
   }
   const float r = rsqrtf(team_sum<Team>(squares, 0.0F, shared[1]).x / static_cast<float>(d) + kEps);
-  if (lane == 0) {
+  if (lane == 0 && row < rows) {
     mean[row] = mu;
     rstd[row] = r;
   }
 #pragma unroll
   for (int s = 0; s < kSteps; ++s) {
     const int column = (s * 32 * Team + lane) * N;
-    if (column >= d) continue;
+    if (column >= width) continue;
     float scale[N];
     float shift[N];
     load_parameters<N>(scale, gamma + column);
     load_parameters<N>(shift, beta + column);
 #pragma unroll
     for (int i = 0; i < N; ++i) v[s][i] = (v[s][i] - mu) * r * scale[i] + shift[i];
+    largest.see(v[s]);
     store_floats<N>(y + row * d + column, v[s]);
   }
+  largest.publish();
 }
 
 // partials [blocks, 2, d]: sums of dy n and of dy over the rows of a block.
 template <typename T, int N, int Team>
 __global__ void __launch_bounds__(32 * kWarps<Team>, 2)
     k_backward(T* dx, float* partials, const T* dy, const T* x, const float* gamma, const float* mean,
-               const float* rstd, std::int64_t rows, int d, bool add_to_dx) {
+               const float* rstd, std::int64_t rows, int d, bool add_to_dx, Absmax* absmax) {
   __shared__ float2 shared[2][kWarps<Team>];
   constexpr int kSteps = kPerLane / N;
   constexpr int kTeams = kWarps<Team> / Team;
@@ -128,6 +132,7 @@ __global__ void __launch_bounds__(32 * kWarps<Team>, 2)
   }
   float dgamma[kSteps][N] = {};
   float dbeta[kSteps][N] = {};
+  Largest<T> largest{absmax};
   int turn = 0;
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kTeams;
   for (std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kTeams + team; row < rows; row += stride) {
@@ -175,9 +180,11 @@ __global__ void __launch_bounds__(32 * kWarps<Team>, 2)
         const float own = r * (g[s][i] - mean_g - n[s][i] * mean_gn);
         out[i] = add_to_dx ? to_float(before[s].v[i]) + own : own;
       }
+      largest.see(out);
       store_floats<N>(dx + row * d + column, out);
     }
   }
+  largest.publish();
   // The teams of the block, in order, by way of shared memory.
   __shared__ float columns[kTeams * kColumns];
 #pragma unroll
@@ -263,7 +270,7 @@ void CudaOps<T>::k_layernorm_fwd(act_t* y, float* mean, float* rstd, const act_t
     constexpr int kTeam = decltype(team)::value;
     constexpr int kN = decltype(vec)::value;
     k_forward<T, kN, kTeam><<<blocks_for(rows, kWarps<kTeam> / kTeam), 32 * kWarps<kTeam>, 0, stream_>>>(
-        typed(y), mean, rstd, typed(x), gamma, beta, rows, static_cast<int>(d));
+        typed(y), mean, rstd, typed(x), gamma, beta, rows, static_cast<int>(d), absmax_of(y));
   });
   ANDREA_CUDA_LAUNCHED("k_layernorm_fwd");
 }
@@ -282,7 +289,8 @@ void CudaOps<T>::k_layernorm_bwd(act_t* dx, float* dgamma, float* dbeta, const a
     const std::int64_t wanted = (rows + kTeams - 1) / kTeams;
     blocks = wanted < kBlocks ? wanted : kBlocks;
     k_backward<T, kN, kTeam><<<static_cast<unsigned>(blocks), 32 * kWarps<kTeam>, 0, stream_>>>(
-        typed(dx), partials, typed(dy), typed(x), gamma, mean, rstd, rows, static_cast<int>(d), add_to_dx);
+        typed(dx), partials, typed(dy), typed(x), gamma, mean, rstd, rows, static_cast<int>(d), add_to_dx,
+        absmax_of(dx));
   });
   ANDREA_CUDA_LAUNCHED("k_layernorm_bwd");
   k_finish<<<blocks_for(2 * d, 32), 1024, 0, stream_>>>(dgamma, dbeta, partials, static_cast<int>(blocks),

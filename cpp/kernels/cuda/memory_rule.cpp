@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/absmax.h"
+
 namespace andrea::cuda {
 namespace {
 
@@ -23,9 +25,25 @@ std::int64_t embed_backward(std::int64_t rows, std::int64_t d, std::int64_t V) {
 
 std::int64_t activation_bytes(Precision precision) { return precision == Precision::kFp32 ? 4 : 2; }
 
-std::int64_t scratch_bytes_by_rule(const Extent& extent) {
+std::int64_t fp8_scratch_bytes(const Extent& extent) {
+  const std::int64_t rows = extent.batch * extent.context, d = extent.d_model;
+  constexpr std::int64_t kPadding = 4 * 256;
+  return static_cast<std::int64_t>(kGemmWorkspaceBytes) + rows * (2 * 4 * d + d) + 4 * d * d + kPadding;
+}
+
+std::int64_t fp8_absmaxes(const Extent& extent) { return 16 * extent.n_layer + 64; }
+
+std::int64_t kept_bytes_by_rule(const Extent& extent, Precision precision) {
+  if (precision != Precision::kFp8) return 0;
+  constexpr auto kWord = static_cast<std::int64_t>(sizeof(std::uint32_t));
+  return fp8_absmaxes(extent) * static_cast<std::int64_t>(sizeof(Absmax)) + kWord +
+         pieces(extent.n_params, kAbsmaxPiece) * kWord;
+}
+
+std::int64_t scratch_bytes_by_rule(const Extent& extent, Precision precision) {
   const std::int64_t rows = extent.batch * extent.context;
-  return std::max({static_cast<std::int64_t>(kGemmWorkspaceBytes),
+  const std::int64_t casts = precision == Precision::kFp8 ? fp8_scratch_bytes(extent) : 0;
+  return std::max({static_cast<std::int64_t>(kGemmWorkspaceBytes), casts,
                    embed_backward(rows, extent.d_model, extent.vocab),
                    kLayerNormBlocks * 2 * extent.d_model * 4,
                    // attention's backward pass: delta, and the turns of dQ's tiles

@@ -16,8 +16,17 @@ constexpr int kStepsInFlight = 2;
 
 /// Bytes of an activation.
 std::int64_t activation_bytes(Precision precision);
-/// CudaOps::scratch_bytes(): the largest need of any operation; they use it one after the other.
-std::int64_t scratch_bytes_by_rule(const Extent& extent);
+/// Ops::scratch_bytes(): the largest need of any operation; they use it one after the other.
+std::int64_t scratch_bytes_by_rule(const Extent& extent, Precision precision);
+/// Ops::kept_bytes().
+std::int64_t kept_bytes_by_rule(const Extent& extent, Precision precision);
+
+/// Sizes of an FP8 product must be multiples of this.
+constexpr std::int64_t kFp8Multiple = 16;
+/// Of the linear layer with the largest factors: gradient in both layouts, input and weights.
+std::int64_t fp8_scratch_bytes(const Extent& extent);
+/// Tensors whose largest magnitude is kept.
+std::int64_t fp8_absmaxes(const Extent& extent);
 /// CudaOps::grad_norm_partials().
 std::int64_t grad_norm_partials_by_rule(std::int64_t n);
 

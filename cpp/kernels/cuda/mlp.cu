@@ -1,29 +1,13 @@
-// k_mlp_fwd / k_mlp_bwd: h = x W_1^T, g = gelu(h), out = residual + g W_2^T.
-// GELU in the tanh form: gelu(h) = h/2 (1 + tanh u) = h s, s = 1 / (1 + exp(-2u)),
-//   u = sqrt(2/pi) (h + 0.044715 h^3), hence gelu'(h) = s + h s (1 - s) 2 sqrt(2/pi) (1 + 3 * 0.044715 h^2).
+// k_mlp_fwd / k_mlp_bwd: h = x W_1^T, g = gelu(h) (gelu.cuh), out = residual + g W_2^T.
 // Saved: h, and g unless it is recomputed from h. Products take 16 rows d^2 operations forward and twice that
 // backward; the pointwise kernels move 4 d rows elements: two passes forward, three (four with g) backward.
 // Deterministic: pointwise kernels, and products from the GEMM table.
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/elementwise.cuh"
+#include "kernels/cuda/gelu.cuh"
 
 namespace andrea::cuda {
 namespace {
-
-constexpr float kRootTwoOverPi = 0.79788456080286535588F;
-constexpr float kCubic = 0.044715F;
-
-// (1 + tanh u) / 2 is the logistic function of 2 u: no cancellation, whatever the sign of h.
-template <typename T>
-__device__ __forceinline__ float gate(float h) {
-  const float minus_2u = -2.0F * kRootTwoOverPi * h * (1.0F + kCubic * h * h);
-  return __fdividef(1.0F, 1.0F + __expf(minus_2u));
-}
-// float32 keeps the accurate library function: its test compares with float64.
-template <>
-__device__ __forceinline__ float gate<float>(float h) {
-  return 1.0F / (1.0F + expf(-2.0F * kRootTwoOverPi * h * (1.0F + kCubic * h * h)));
-}
 
 template <typename T>
 struct Gelu {
@@ -55,12 +39,7 @@ struct GeluBackward {
     load_floats<N>(x, h + at);
     load_floats<N>(dy, dg + at);
 #pragma unroll
-    for (int i = 0; i < N; ++i) {
-      const float s = gate<T>(x[i]);
-      const float slope = 2.0F * kRootTwoOverPi * (1.0F + 3.0F * kCubic * x[i] * x[i]);
-      y[i] = x[i] * s;
-      dy[i] *= s + y[i] * (1.0F - s) * slope;
-    }
+    for (int i = 0; i < N; ++i) gelu_backward<T>(x[i], dy[i], y[i]);
     store_floats<N>(dh + at, dy);
     if (kWriteG) store_floats<N>(g + at, y);
   }

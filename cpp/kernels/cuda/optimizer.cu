@@ -6,6 +6,7 @@
 // Whatever changes from step to step (learning rate, bias corrections, clip coefficient, loss scale) is read
 // from device memory, so that a recorded step can be replayed. Bytes a parameter: 4 for the norm, 28 for
 // AdamW and sizeof(act_t) for the compute weights. Element by element or in fixed trees: deterministic.
+#include "kernels/cuda/absmax.cuh"
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/elementwise.cuh"
@@ -76,6 +77,7 @@ __global__ void __launch_bounds__(kThreads)
   status->scale_halved = halve ? 1 : 0;
   status->loss_scale = next;
   status->good_steps = good;
+  status->fp8_saturated = 0;
 }
 
 struct Scale {
@@ -172,9 +174,10 @@ template <typename T>
 void CudaOps<T>::k_adamw(float* params, float* m, float* v, act_t* compute_weights, const float* grads,
                          const StepControl* control, const StepStatus* status, std::int64_t n,
                          std::int64_t n_decay, std::int64_t n_compute) {
-  launch_elementwise<4>(
-      AdamW<T>{params, m, v, typed(compute_weights), grads, control, status, n_decay, n_compute}, n,
-      aligned16(params, m, v, grads, compute_weights), stream_);
+  const AdamW<T> body{params, m, v, typed(compute_weights), grads, control, status, n_decay, n_compute};
+  const bool aligned = aligned16(params, m, v, grads, compute_weights);
+  if (absmax_pieces_ == nullptr) return launch_elementwise<4>(body, n, aligned, stream_);
+  launch_with_pieces(body, n, aligned, typed(compute_weights), n_compute, absmax_pieces_, stream_);
 }
 
 #define ANDREA_INSTANTIATE(T)                                                                         \

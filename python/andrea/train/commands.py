@@ -275,7 +275,7 @@ def bench(
 
 
 def init(
-    size: Annotated[SizeName, typer.Option("--size", help="The named shape.")],
+    size: Annotated[SizeName, typer.Option("--size", case_sensitive=False, help="The named shape.")],
     data: Annotated[
         list[Path], typer.Option("--data", metavar="FILES", help="Text files or folders: one source each.")
     ],

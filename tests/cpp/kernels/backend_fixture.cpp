@@ -101,12 +101,15 @@ void KernelTest::SetUp() {
 
 void KernelTest::open(const Extent& extent, int threads) {
   scratch_.reset();
+  kept_.reset();
   backend_.ops.reset();
   backend_.device.reset();
   backend_ = make_backend({GetParam().device, GetParam().precision, false, threads});
   const std::size_t bytes = ops().scratch_bytes(extent);
   scratch_ = std::make_unique<Memory>(device(), bytes);
   ops().set_scratch(scratch_->data(), bytes);
+  kept_ = std::make_unique<Memory>(device(), ops().kept_bytes(extent));
+  ops().set_kept(kept_->data(), extent);
 }
 
 Floats KernelTest::floats(const std::vector<float>& values) {

@@ -106,6 +106,7 @@ class KernelTest : public testing::TestWithParam<Target> {
  private:
   Backend backend_;
   std::unique_ptr<Memory> scratch_;
+  std::unique_ptr<Memory> kept_;
   std::mt19937 random_{12345};
 };
 

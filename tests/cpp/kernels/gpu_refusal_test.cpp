@@ -65,5 +65,14 @@ TEST(GpuRefusal, NamesTheGpuAndTheArchitecturesOfTheBuild) {
   expect_parts(facts, {"RTX 3060", "8.6", "architectures 90", "CMAKE_CUDA_ARCHITECTURES=86"});
 }
 
+TEST(GpuRefusal, Fp8NeedsAdaOrNewer) {
+  for (const char* fit : {"8.9", "9.0", "10.0", "12.0"}) EXPECT_EQ(fp8_refusal("some GPU", fit), "");
+  for (const char* old : {"8.0", "8.6", "8.7"}) {
+    const std::string text = fp8_refusal("NVIDIA GeForce RTX 3060", old);
+    for (const char* part : {"RTX 3060", old, "8.9", "fp16 or bf16"})
+      EXPECT_NE(text.find(part), std::string::npos) << part << " in: " << text;
+  }
+}
+
 }  // namespace
 }  // namespace andrea::cuda

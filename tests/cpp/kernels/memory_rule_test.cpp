@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "engine/errors.h"
 #include "kernels/backend.h"
 
 #ifdef ANDREA_WITH_CUDA
@@ -27,10 +28,10 @@ const Extent kExtents[] = {{1, 1, 8, 1, 1, 2, 64, 1000},
 
 TEST(CudaMemoryRule, GrowsWithTheBatchAndNeverBelowTheProductsWorkspace) {
   for (Extent e : kExtents) {
-    const std::int64_t bytes = cuda::scratch_bytes_by_rule(e);
+    const std::int64_t bytes = cuda::scratch_bytes_by_rule(e, Precision::kFp16);
     EXPECT_GE(bytes, static_cast<std::int64_t>(cuda::kGemmWorkspaceBytes));
     e.batch *= 64;
-    EXPECT_GE(cuda::scratch_bytes_by_rule(e), bytes);
+    EXPECT_GE(cuda::scratch_bytes_by_rule(e, Precision::kFp16), bytes);
   }
   EXPECT_EQ(cuda::grad_norm_partials_by_rule(0), 1);
   EXPECT_EQ(cuda::grad_norm_partials_by_rule(4097), 2);
@@ -44,14 +45,14 @@ TEST(CudaMemoryRule, IsWhatTheKernelsAskFor) {
     const std::size_t asked = std::max(
         {cuda::kGemmWorkspaceBytes, cuda::embed_bwd_scratch(rows, e.d_model, e.vocab),
          cuda::layernorm_bwd_scratch(e.d_model), cuda::attn_bwd_scratch(e.batch, e.context, e.n_head)});
-    EXPECT_EQ(cuda::scratch_bytes_by_rule(e), static_cast<std::int64_t>(asked))
+    EXPECT_EQ(cuda::scratch_bytes_by_rule(e, Precision::kFp16), static_cast<std::int64_t>(asked))
         << "batch " << e.batch << " d_model " << e.d_model;
   }
 }
 #endif
 
 TEST(CudaMemoryRule, IsWhatTheBackEndTakesOnTheGpu_cuda) {
-  for (const Precision precision : {Precision::kFp32, Precision::kFp16, Precision::kBf16}) {
+  for (const Precision precision : {Precision::kFp32, Precision::kFp16, Precision::kBf16, Precision::kFp8}) {
     Backend backend;
     try {
       backend = make_backend({"cuda", precision, false, 0});
@@ -59,7 +60,10 @@ TEST(CudaMemoryRule, IsWhatTheBackEndTakesOnTheGpu_cuda) {
       GTEST_SKIP() << error.what();
     }
     for (const Extent& e : kExtents) {
-      EXPECT_EQ(static_cast<std::int64_t>(backend.ops->scratch_bytes(e)), cuda::scratch_bytes_by_rule(e));
+      EXPECT_EQ(static_cast<std::int64_t>(backend.ops->kept_bytes(e)),
+                cuda::kept_bytes_by_rule(e, precision));
+      EXPECT_EQ(static_cast<std::int64_t>(backend.ops->scratch_bytes(e)),
+                cuda::scratch_bytes_by_rule(e, precision));
       EXPECT_EQ(backend.ops->grad_norm_partials(e.n_params), cuda::grad_norm_partials_by_rule(e.n_params));
     }
     EXPECT_EQ(static_cast<std::int64_t>(backend.ops->act_bytes()), cuda::activation_bytes(precision));

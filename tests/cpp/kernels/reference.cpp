@@ -192,4 +192,21 @@ Loss cross_entropy(const Doubles& logits, const std::vector<std::int32_t>& targe
   return result;
 }
 
+double e4m3(double x) {
+  const double size = std::fabs(x);
+  const int exponent = size == 0 ? -6 : std::max(-6, std::ilogb(size));  // -6: of the smallest normal number
+  const double step = std::ldexp(1, exponent - 3);
+  return std::copysign(std::min(std::nearbyint(size / step) * step, 448.0), x);
+}
+
+Doubles fp8_factor(Doubles x) {
+  double largest = 0;
+  for (const double value : x) largest = std::max(largest, std::fabs(value));
+  if (largest == 0) return x;
+  int e = 8 - std::ilogb(largest);
+  if (std::ldexp(largest, e) > 448) --e;
+  for (double& value : x) value = std::ldexp(e4m3(std::ldexp(value, e)), -e);
+  return x;
+}
+
 }  // namespace andrea::reference

@@ -58,4 +58,11 @@ struct Loss {
 Loss cross_entropy(const Doubles& logits, const std::vector<std::int32_t>& targets, std::int64_t V,
                    std::int64_t Vp);
 
+/// x as E4M3 holds it: 3 bits behind the point, steps of at least 2^-9, at most 448; to the nearest, ties to
+/// the even one. x is finite.
+double e4m3(double x);
+/// Each x as a factor of an FP8 product: E4M3 after scaling with the largest power of two at which none of
+/// them goes beyond 448, and scaled back.
+Doubles fp8_factor(Doubles x);
+
 }  // namespace andrea::reference

@@ -104,5 +104,40 @@ TEST(Reference, CrossEntropyBackward) {
   EXPECT_NEAR(cross_entropy(equal, targets, V, Vp).losses[0], std::log(5.0), 1e-14);
 }
 
+// The 127 numbers that E4M3 can hold, from its bits: 4 of exponent (bias 7), 3 of mantissa; 0x7f is NaN.
+double e4m3_number(int bits) {
+  const int exponent = bits >> 3, mantissa = bits & 7;
+  return exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
+}
+
+TEST(Reference, E4m3IsTheNearestOfItsNumbers) {
+  EXPECT_EQ(e4m3_number(0x7e), 448);
+  for (int bits = 0; bits < 0x7f; ++bits) {
+    const double here = e4m3_number(bits);
+    EXPECT_EQ(e4m3(here), here);
+    EXPECT_EQ(e4m3(-here), -here);
+    if (bits == 0x7e) break;
+    const double next = e4m3_number(bits + 1), middle = (here + next) / 2;
+    EXPECT_EQ(e4m3(middle), bits % 2 == 0 ? here : next) << middle;
+    EXPECT_EQ(e4m3(std::nextafter(middle, 0)), here);
+    EXPECT_EQ(e4m3(std::nextafter(middle, 1000)), next);
+  }
+  EXPECT_EQ(e4m3(1e30), 448);
+  EXPECT_EQ(e4m3(-449), -448);
+}
+
+TEST(Reference, Fp8FactorsUseTheWholeRange) {
+  EXPECT_EQ(fp8_factor({0, 0}), (Doubles{0, 0}));
+  EXPECT_EQ(fp8_factor({448, 1, -17}), (Doubles{448, 1, -16}));  // 17 is between 16 and 18
+  EXPECT_EQ(fp8_factor({449, 1, -17}), (Doubles{448, 1, -16}));  // 449 / 2 is nearest to 224
+  EXPECT_EQ(fp8_factor({1.75, 1 / 256.0}), (Doubles{1.75, 1 / 256.0}));
+  const Doubles x = random_doubles(1000, 3);
+  Doubles small = x;
+  for (double& value : small) value = std::ldexp(value, -40);
+  Doubles scaled = fp8_factor(x);
+  for (double& value : scaled) value = std::ldexp(value, -40);
+  EXPECT_EQ(fp8_factor(small), scaled);
+}
+
 }  // namespace
 }  // namespace andrea::reference

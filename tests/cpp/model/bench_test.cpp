@@ -69,6 +69,7 @@ TEST(Bench, CountsTheCallsAndFlopsOfAStep) {
   EXPECT_LE(r.median_ms, r.high_ms);
   EXPECT_NEAR(r.tokens_per_second(), tokens / r.median_ms * 1e3, 1);
   EXPECT_GT(r.peaks.gemm_flops, 1e8);
+  EXPECT_EQ(r.peaks.wide_flops, r.peaks.gemm_flops);
   EXPECT_GT(r.peaks.copy_bytes, 1e7);
   EXPECT_GT(r.first_loss, 4.0F);
   EXPECT_NE(r.last_loss, r.first_loss);  // it really trains
@@ -107,6 +108,8 @@ TEST(NominalPeak, IsKnownForWholeDevicesOnly) {
   EXPECT_EQ(nominal_peak("NVIDIA H100 PCIe", Precision::kBf16, false), 756e12);
   EXPECT_EQ(nominal_peak("NVIDIA A100-SXM4-80GB", Precision::kFp32, false), 19.5e12);
   EXPECT_EQ(nominal_peak("NVIDIA A100-SXM4-80GB", Precision::kFp32, true), 156e12);
+  EXPECT_EQ(nominal_peak("NVIDIA H200", Precision::kFp8, false), 1978.9e12);
+  EXPECT_FALSE(nominal_peak("NVIDIA A100-SXM4-80GB", Precision::kFp8, false));
   EXPECT_FALSE(nominal_peak("NVIDIA GeForce RTX 4090 Laptop GPU", Precision::kFp16, false));
   EXPECT_FALSE(nominal_peak("NVIDIA H200 MIG 1g.18gb", Precision::kFp16, false));
   EXPECT_FALSE(nominal_peak("AMD EPYC 7763", Precision::kFp32, false));

@@ -71,7 +71,25 @@ class ModelOnDevice : public ::testing::TestWithParam<std::string> {
     options.threads = threads;
     return {e, options};
   }
+  /// Those of `all` that this device computes in.
+  std::vector<Precision> present(std::initializer_list<Precision> all) {
+    std::vector<Precision> result;
+    for (const Precision precision : all) try {
+        make_backend({GetParam(), precision, false, 1});
+        result.push_back(precision);
+      } catch (const ConfigError&) {
+      }
+    return result;
+  }
 };
+
+/// FP8 needs sizes that are multiples of 16.
+Experiment tiny_in(Precision precision, std::int64_t vocab = 37) {
+  Experiment e = tiny(vocab);
+  if (precision == Precision::kFp8) e.model.d_model = 48, e.model.context = 16;
+  e.train.precision = precision;
+  return e;
+}
 
 TEST_P(ModelOnDevice, LossAndLogitsEqualTheReference) {
   for (const bool tied : {true, false}) {
@@ -128,24 +146,29 @@ TEST_P(ModelOnDevice, GradientsEqualFiniteDifferencesOfTheReference) {
 }
 
 TEST_P(ModelOnDevice, EveryRecomputeLevelGivesTheSameBits) {
-  std::vector<std::vector<float>> weights;
-  std::vector<int> levels;
-  Experiment config = tiny();
-  config.train.batch_size = 8;
-  // Budgets from the plans themselves: just enough for each level.
-  Engine roomy = engine(config);
-  std::int64_t budget = 0;
-  for (const char* fixed : {"nothing", "auto", "auto", "auto"}) {
-    config.train.recompute = fixed;
-    Engine e = engine(config, budget);
-    levels.push_back(static_cast<int>(e.plan().request.recompute));
-    // The first one found by the plan itself, and then just too little memory for the last.
-    budget = levels.size() == 1 ? 0 : e.plan().device_bytes - 1;
-    for (unsigned step = 0; step < 4; ++step) e.train_batch(random_ids(8 * 14, 37, step).data());
-    weights.push_back(e.export_weights().weights);
+  for (const Precision precision : present({Precision::kFp32, Precision::kFp8})) {
+    SCOPED_TRACE(precision_name(precision));
+    std::vector<std::vector<float>> weights;
+    std::vector<int> levels;
+    Experiment config = tiny_in(precision);
+    config.train.batch_size = 8;
+    const std::int64_t ids_a_step = 8 * (config.model.context + 1);
+    // Budgets from the plans themselves: just enough for each level. Where memory is plenty, the plan's own
+    // choice is to keep everything in 16 bits, and not in 32.
+    std::int64_t budget = 0;
+    for (int run = 0; run < 5 && (run == 0 || levels.back() < 3); ++run) {
+      config.train.recompute = run == 0 ? "nothing" : "auto";
+      Engine e = engine(config, budget);
+      levels.push_back(static_cast<int>(e.plan().request.recompute));
+      // The first one found by the plan itself, and then just too little memory for the last.
+      budget = levels.size() == 1 ? 0 : e.plan().device_bytes - 1;
+      for (unsigned step = 0; step < 4; ++step) e.train_batch(random_ids(ids_a_step, 37, step).data());
+      weights.push_back(e.export_weights().weights);
+    }
+    levels.erase(std::unique(levels.begin(), levels.end()), levels.end());
+    EXPECT_EQ(levels, (std::vector<int>{0, 1, 2, 3}));
+    for (const auto& w : weights) EXPECT_EQ(std::memcmp(w.data(), weights[0].data(), w.size() * 4), 0);
   }
-  EXPECT_EQ(levels, (std::vector<int>{0, 1, 2, 3}));
-  for (const auto& w : weights) EXPECT_EQ(std::memcmp(w.data(), weights[0].data(), w.size() * 4), 0);
 }
 
 TEST_P(ModelOnDevice, ThreadsDoNotChangeTheBits) {
@@ -160,18 +183,23 @@ TEST_P(ModelOnDevice, ThreadsDoNotChangeTheBits) {
 }
 
 TEST_P(ModelOnDevice, EvaluationAndGenerationDoNotChangeTraining) {
-  Engine quiet = engine(tiny(300)), busy = engine(tiny(300));
-  for (unsigned step = 0; step < 6; ++step) {
-    const auto ids = random_ids(2 * 14, 300, step);
-    const StepReport a = quiet.train_batch(ids.data());
-    const auto other = random_ids(3 * 14, 300, 100 + step);
-    busy.loss(other.data(), 3, 13);
-    busy.generate({1, 2, 3}, 30, {});
-    const StepReport b = busy.train_batch(ids.data());
-    ASSERT_EQ(a.loss, b.loss);
-    ASSERT_EQ(a.grad_norm, b.grad_norm);
+  for (const Precision precision : present({Precision::kFp32, Precision::kFp8})) {
+    SCOPED_TRACE(precision_name(precision));
+    const Experiment config = tiny_in(precision, 300);
+    const std::int64_t T = config.model.context;
+    Engine quiet = engine(config), busy = engine(config);
+    for (unsigned step = 0; step < 6; ++step) {
+      const auto ids = random_ids(2 * (T + 1), 300, step);
+      const StepReport a = quiet.train_batch(ids.data());
+      const auto other = random_ids(3 * (T + 1), 300, 100 + step);
+      busy.loss(other.data(), 3, T);
+      busy.generate({1, 2, 3}, 30, {});
+      const StepReport b = busy.train_batch(ids.data());
+      ASSERT_EQ(a.loss, b.loss);
+      ASSERT_EQ(a.grad_norm, b.grad_norm);
+    }
+    EXPECT_EQ(quiet.export_weights().weights, busy.export_weights().weights);
   }
-  EXPECT_EQ(quiet.export_weights().weights, busy.export_weights().weights);
 }
 
 TEST_P(ModelOnDevice, NothingRunsInTheMemoryOfAGeneration) {
@@ -252,11 +280,11 @@ TEST_P(ModelOnDevice, NonFiniteStepsAreSkippedAndTimeGoesOn) {
 }
 
 TEST_P(ModelOnDevice, GoesOnBitForBitInEveryPrecisionWithLossScaleEvents) {
-  for (const Precision precision : {Precision::kFp32, Precision::kFp16, Precision::kBf16}) {
-    if (GetParam() == "cpu" && precision != Precision::kFp32) continue;
+  for (const Precision precision :
+       present({Precision::kFp32, Precision::kFp16, Precision::kBf16, Precision::kFp8})) {
     SCOPED_TRACE(precision_name(precision));
-    Experiment e = tiny();
-    e.train.precision = precision;
+    const Experiment e = tiny_in(precision);
+    const std::int64_t ids_a_step = 2 * (e.model.context + 1);
     Engine whole = engine(e);
     const bool scaled = precision == Precision::kFp16;
     if (scaled) whole.set_loss_scale(std::ldexp(1.0F, 40), 0);  // far too large: it is halved step by step
@@ -270,9 +298,10 @@ TEST_P(ModelOnDevice, GoesOnBitForBitInEveryPrecisionWithLossScaleEvents) {
     int skipped = 0;
     for (unsigned step = 0; step < 40; ++step) {
       moments.push_back({whole.export_weights(), whole.loss_scale(), whole.good_steps()});
-      const StepReport report = whole.train_batch(random_ids(2 * 14, 37, step).data());
+      const StepReport report = whole.train_batch(random_ids(ids_a_step, 37, step).data());
       skipped += report.applied ? 0 : 1;
       losses.push_back(report.loss);
+      EXPECT_EQ(report.fp8_saturated, 0);
     }
     if (scaled) {
       EXPECT_GT(skipped, 5);
@@ -286,7 +315,7 @@ TEST_P(ModelOnDevice, GoesOnBitForBitInEveryPrecisionWithLossScaleEvents) {
       resumed.import_weights(moments[from].weights, from);
       resumed.set_loss_scale(moments[from].loss_scale, moments[from].good_steps);
       for (unsigned step = from; step < 40; ++step)
-        ASSERT_EQ(resumed.train_batch(random_ids(2 * 14, 37, step).data()).loss, losses[step]) << step;
+        ASSERT_EQ(resumed.train_batch(random_ids(ids_a_step, 37, step).data()).loss, losses[step]) << step;
       const Engine::Weights again = resumed.export_weights();
       EXPECT_EQ(again.weights, end.weights);
       EXPECT_EQ(again.m, end.m);
@@ -294,6 +323,24 @@ TEST_P(ModelOnDevice, GoesOnBitForBitInEveryPrecisionWithLossScaleEvents) {
       EXPECT_EQ(resumed.loss_scale(), whole.loss_scale());
     }
   }
+}
+
+TEST_P(ModelOnDevice, Fp8LearnsBesideBf16AndIsNotTheSame) {
+  if (present({Precision::kFp8}).empty()) GTEST_SKIP() << "no FP8 on " << GetParam();
+  Experiment config = tiny_in(Precision::kFp8);
+  Engine fp8 = engine(config);
+  config.train.precision = Precision::kBf16;
+  Engine bf16 = engine(config);
+  const auto ids = random_ids(2 * 17, 37, 1);
+  float first = 0, loss = 0, beside = 0;
+  for (int step = 0; step < 60; ++step) {
+    loss = fp8.train_batch(ids.data()).loss;
+    beside = bf16.train_batch(ids.data()).loss;
+    if (step == 0) first = loss;
+  }
+  EXPECT_LT(loss, first / 2);
+  EXPECT_LT(std::abs(loss - beside), 0.1F * first);
+  EXPECT_NE(bf16.export_weights().weights, fp8.export_weights().weights);
 }
 
 TEST_P(ModelOnDevice, ASnapshotHoldsItsMomentWhileTrainingGoesOn) {

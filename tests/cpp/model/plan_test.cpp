@@ -92,12 +92,29 @@ TEST(Plan, EngineRefusesBeforeItAllocates) {
   EXPECT_THROW(Engine(nano(), options), OutOfMemory);
 }
 
+TEST(Plan, Fp8NeedsAWidthOfSixteens) {
+  Experiment e = nano();
+  e.train.precision = Precision::kFp8;
+  EngineOptions options;
+  options.device = "cuda";
+  options.memory_bytes = parse_bytes("8GB");
+  EXPECT_NO_THROW(plan_report(e, options));
+  e.model.d_model = 120, e.model.n_head = 5;
+  try {
+    plan_report(e, options);
+    FAIL() << "planned";
+  } catch (const ConfigError& error) {
+    for (const char* part : {"train.precision", "model.d_model", "multiple of 16", "120"})
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
+}
+
 TEST(Plan, ReportCountsTheLargeShapesWithoutAllocating) {
   Experiment e = nano();
   e.model = {1536, 24, 16, 1024, 8449, true};
   EngineOptions options;
   options.memory_bytes = parse_bytes("24GB");
-  for (const Precision precision : {Precision::kFp32, Precision::kFp16, Precision::kBf16}) {
+  for (const Precision precision : {Precision::kFp32, Precision::kFp16, Precision::kBf16, Precision::kFp8}) {
     e.train.precision = precision;
     const PlanReport report = plan_report(e, options);
     const auto json = nlohmann::json::parse(report.json);

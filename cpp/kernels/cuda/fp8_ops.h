@@ -1,0 +1,122 @@
+// The operations of ops.h with FP8 products in the linear layers (W_Q|W_K|W_V, W_O, W_1, W_2); everything
+// else is the bfloat16 back end it inherits.
+#pragma once
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/fp8.h"
+
+namespace andrea::cuda {
+
+/// Each product's factors are cast to E4M3, scaled by a power of two from their own largest magnitude. That
+/// magnitude is left by the kernel that writes the tensor (LayerNorm, attention, GELU, AdamW and their
+/// backward twins), so that the cast is the only additional pass. Why E4M3 backward too: docs/KERNELS.md.
+/// Products of a number of rows that is no multiple of 16, and those of decoding, where a text must not
+/// depend on its neighbours, stay in bfloat16.
+class Fp8Ops final : public CudaOps<__nv_bfloat16> {
+ public:
+  explicit Fp8Ops(CudaDevice& device) : CudaOps(device, Precision::kFp8) {}
+
+  std::size_t scratch_bytes(const Extent& extent) const override;
+  std::size_t kept_bytes(const Extent& extent) const override;
+  void set_kept(void* kept, const Extent& extent) override;
+
+  void k_attn_qkv_fwd(act_t* qkv, const act_t* x, const act_t* w_qkv, std::int64_t rows,
+                      std::int64_t d) override;
+  void k_attn_qkv_bwd(act_t* dx, float* dw_qkv, const act_t* dqkv, const act_t* x, const act_t* w_qkv,
+                      std::int64_t rows, std::int64_t d, bool accumulate) override;
+  void k_attn_out_fwd(act_t* out, const act_t* att, const act_t* w_o, const act_t* residual,
+                      std::int64_t rows, std::int64_t d) override;
+  void k_attn_out_bwd(act_t* datt, float* dw_o, const act_t* dout, const act_t* att, const act_t* w_o,
+                      std::int64_t rows, std::int64_t d, bool accumulate) override;
+  void k_mlp_fwd(act_t* out, act_t* h, act_t* g, const act_t* x, const act_t* w_1, const act_t* w_2,
+                 const act_t* residual, std::int64_t rows, std::int64_t d) override;
+  void k_mlp_bwd(act_t* dx, float* dw_1, float* dw_2, act_t* dh, const act_t* dout, const act_t* x,
+                 const act_t* h, act_t* g, const act_t* w_1, const act_t* w_2, std::int64_t rows,
+                 std::int64_t d, bool recompute_g, bool accumulate) override;
+
+  void k_cast_weights(act_t* out, const float* in, std::int64_t n) override;
+  void k_adamw(float* params, float* m, float* v, act_t* compute_weights, const float* grads,
+               const StepControl* control, const StepStatus* status, std::int64_t n, std::int64_t n_decay,
+               std::int64_t n_compute) override;
+  void k_grad_norm_final(StepStatus* status, const double* partials, std::int64_t n_partials,
+                         const float* row_losses, std::int64_t n_rows, const StepControl* control) override;
+
+  // Writers that leave no largest magnitude: whatever was known of their output is forgotten.
+  void k_embed_fwd(act_t* x, const std::int32_t* ids, const act_t* tok_embed, const act_t* pos_embed,
+                   std::int64_t B, std::int64_t T, std::int64_t d) override;
+  void k_embed_decode_fwd(act_t* x, const std::int32_t* ids, const std::int32_t* position,
+                          const act_t* tok_embed, const act_t* pos_embed, std::int64_t B,
+                          std::int64_t d) override;
+  void k_attn_decode_fwd(act_t* out, act_t* kv_cache, const act_t* qkv, const std::int32_t* position,
+                         std::int64_t B, std::int64_t T_max, std::int64_t H, std::int64_t hd) override;
+  void k_residual_add(act_t* out, const act_t* a, const act_t* b, std::int64_t n) override;
+  void k_residual_add_bwd(act_t* da, act_t* db, const act_t* dout, std::int64_t n) override;
+  void k_head_fwd(act_t* logits, const act_t* x, const act_t* w, std::int64_t rows, std::int64_t d,
+                  std::int64_t Vp) override;
+  void k_head_bwd(act_t* dx, float* dw, const act_t* dlogits, const act_t* x, const act_t* w,
+                  std::int64_t rows, std::int64_t d, std::int64_t Vp, bool accumulate) override;
+  void k_loss_bwd(act_t* dlogits, const act_t* logits, const std::int32_t* targets, float scale,
+                  const StepStatus* status, std::int64_t rows, std::int64_t V, std::int64_t Vp) override;
+  void k_loss_fwd_bwd(float* losses, act_t* logits, const std::int32_t* targets, float scale,
+                      const StepStatus* status, std::int64_t rows, std::int64_t V, std::int64_t Vp) override;
+
+ protected:
+  Absmax* absmax_of(const act_t* out) override;
+
+ private:
+  /// What is known of the tensor at some address.
+  struct Known {
+    Absmax* absmax = nullptr;
+    bool current = false;  ///< *absmax is that of the elements which lie there now
+  };
+  /// A factor of a product: E4M3 numbers, and what they are to be multiplied by.
+  struct Factor {
+    const fp8_t* values;
+    const float* scale;
+  };
+  class CastMemory;
+
+  bool fits_fp8(std::int64_t rows, std::int64_t d) const;
+  Known& known(const act_t* tensor);
+  void forget(const act_t* tensor);
+  void forget(const act_t* begin, std::int64_t n);
+  /// The absmax of a tensor of n elements: its writer's, or else found now.
+  const Absmax* absmax_in(const act_t* tensor, std::int64_t n);
+  const Absmax* absmax_in_weights(const act_t* weights, std::int64_t n);
+  Factor cast(CastMemory& memory, const act_t* x, const Absmax* absmax, std::int64_t rows, std::int64_t cols);
+  Factor cast_transposed(CastMemory& memory, const act_t* x, const Absmax* absmax, std::int64_t rows,
+                         std::int64_t cols);
+  /// dy [rows, n] as it is and transposed, in one pass.
+  std::pair<Factor, Factor> cast_gradient(CastMemory& memory, const act_t* dy, std::int64_t rows,
+                                          std::int64_t n);
+  void multiply(GemmKind kind, void* out, const Factor& a, const Factor& b, const void* addend,
+                std::int64_t m, std::int64_t n, std::int64_t k);
+
+  /// out [rows, n] = x [rows, k] W^T + residual.
+  void linear_fwd(act_t* out, const act_t* x, const act_t* w, const act_t* residual, std::int64_t rows,
+                  std::int64_t n, std::int64_t k);
+  /// dW [n, k] (+)= dy^T x and dx [rows, k] = dy W, from dy [rows, n].
+  void linear_bwd(act_t* dx, float* dw, const act_t* dy, const act_t* x, const act_t* w, std::int64_t rows,
+                  std::int64_t n, std::int64_t k, bool accumulate);
+  void find_weights_absmax();
+
+  std::map<const act_t*, Known> known_;
+  Absmax* absmaxes_ = nullptr;
+  std::size_t n_absmaxes_ = 0;
+  std::uint32_t* saturated_ = nullptr;
+  std::uint32_t* pieces_ = nullptr;
+  std::int64_t n_pieces_ = 0;
+
+  std::map<const act_t*, std::int64_t> weights_used_;  // in FP8 products, and their elements
+  const act_t* arena_ = nullptr;                       // AdamW's compute weights
+  std::int64_t n_arena_ = 0;
+  std::vector<WeightPlace> places_;  // weights_used_ in the arena, once AdamW has been seen; then fixed, so
+                                     // that recorded steps know all of them
+  bool decoding_ = false;
+};
+
+}  // namespace andrea::cuda
