@@ -33,6 +33,15 @@ def keep(given: argparse.Namespace, figures: Figures) -> None:
         given.json.write_text(json.dumps(figures) + "\n", encoding="utf-8")
 
 
+def read(parser: argparse.ArgumentParser, path: Path) -> Figures:
+    """Return kept figures."""
+    try:
+        figures: Figures = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as wrong:
+        parser.error(f"--from {path}: {wrong}")
+    return figures
+
+
 def show(
     parser: argparse.ArgumentParser,
     given: argparse.Namespace,
@@ -44,8 +53,13 @@ def show(
     if (given.experiment is None) == (given.read is None):
         parser.error("name an experiment to measure, or kept figures with --from")
     if given.read is not None:
-        results = [json.loads(path.read_text(encoding="utf-8")) for path in given.read]
+        results = [read(parser, path) for path in given.read]
     else:
+        try:  # before hours of measuring
+            if given.json is not None:
+                given.json.open("a").close()
+        except OSError as wrong:
+            parser.error(f"--json: {wrong}")
         results = [measure(given)]
         keep(given, results[0])
     for result in results:
