@@ -134,6 +134,46 @@ MemoryPlan gpu_plan(const ModelConfig& model, Precision precision, std::int64_t 
   return closest_plan(shape, request, cuda_needs(shape, precision), available);
 }
 
+TEST(Plan, Fp8KeepsFactorsInsteadOfActivations) {
+  const ModelConfig config{768, 12, 12, 1024, 8449, true};
+  const std::int64_t rows = 8 * 1024, d = 768, plenty = std::int64_t{1} << 40;
+  const auto has = [](const MemoryPlan& plan, const char* name) {
+    return std::any_of(plan.entries.begin(), plan.entries.end(),
+                       [&](const PlanEntry& e) { return e.name == name; });
+  };
+  const MemoryPlan fp8 = gpu_plan(config, Precision::kFp8, plenty),
+                   bf16 = gpu_plan(config, Precision::kBf16, plenty);
+  EXPECT_TRUE(fp8.keeps_factors);
+  EXPECT_FALSE(bf16.keeps_factors);
+  for (const char* name : {"ln1.5", "ln2.5", "g.5"}) {
+    EXPECT_FALSE(has(fp8, name)) << name;
+    EXPECT_TRUE(has(bf16, name)) << name;
+  }
+  EXPECT_TRUE(has(fp8, "att.5"));  // attention's backward pass reads it
+  EXPECT_GT(fp8.entry("kept").bytes, 12 * (7 * rows * d + 12 * d * d));
+  EXPECT_LT(fp8.device_bytes, bf16.device_bytes);
+
+  // What is computed again is not kept, and each level needs less than the one before.
+  std::int64_t before = fp8.device_bytes + 1;
+  for (const Recompute level : kRecomputeLevels) {
+    PlanRequest request;
+    request.batch = 8, request.precision = Precision::kFp8, request.fixed_level = level;
+    const ModelShape shape(config);
+    const MemoryPlan plan = closest_plan(shape, request, cuda_needs(shape, Precision::kFp8), plenty);
+    EXPECT_EQ(plan.keeps_factors, level == Recompute::kNothing);
+    EXPECT_LT(plan.device_bytes, before);
+    before = plan.device_bytes;
+  }
+  // Without a backward pass there is nothing to keep, and for rows that FP8 does not take neither.
+  PlanRequest reading;
+  reading.batch = 8, reading.precision = Precision::kFp8, reading.training = false;
+  const ModelShape shape(config);
+  EXPECT_FALSE(closest_plan(shape, reading, cuda_needs(shape, Precision::kFp8), plenty).keeps_factors);
+  ModelConfig odd = config;
+  odd.context = 1021;
+  EXPECT_FALSE(gpu_plan(odd, Precision::kFp8, plenty).keeps_factors);
+}
+
 TEST(Plan, TheNamedSizesStayWithinTheirMemoryOnAGpu) {
   constexpr std::int64_t kMiB = 1 << 20;
   const ModelConfig m12{384, 12, 6, 1024, 4353, true}, m120{768, 12, 12, 1024, 8449, true};
