@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <utility>
 
 #include "engine/errors.h"
@@ -261,13 +262,20 @@ std::int64_t largest_batch(const ModelShape& shape, PlanRequest request, const N
     return closest_plan(shape, request, needs, available).device_bytes <= available;
   };
   if (!fits(1)) return 0;
-  std::int64_t low = 1, high = 2;
-  while (high < (std::int64_t{1} << 24) && fits(high)) low = high, high *= 2;
-  while (high - low > 1) {
-    const std::int64_t middle = low + (high - low) / 2;
-    (fits(middle) ? low : high) = middle;
+  // FP8 keeps factors for some numbers of rows and activations for others; within a class memory only grows.
+  const std::int64_t classes = request.precision == Precision::kFp8
+                                   ? cuda::kFp8Multiple / std::gcd(cuda::kFp8Multiple, shape.context)
+                                   : 1;
+  std::int64_t largest = 1;
+  for (std::int64_t offset = 0; offset < classes; ++offset) {
+    std::int64_t low = 0, high = (cuda::kMostSequences - offset) / classes + 1;  // in steps of `classes`
+    while (high - low > 1) {
+      const std::int64_t middle = low + (high - low) / 2;
+      (fits(offset + middle * classes) ? low : high) = middle;
+    }
+    if (const std::int64_t batch = offset + low * classes; batch > largest && fits(batch)) largest = batch;
   }
-  return low;
+  return largest;
 }
 
 MemoryPlan fit_plan(const ModelShape& shape, PlanRequest request, const NeedsOfBatch& needs,

@@ -112,7 +112,7 @@ MemoryPlan closest_plan(const ModelShape& shape, PlanRequest request, const Need
                         std::int64_t available);
 MemoryPlan fit_plan(const ModelShape& shape, PlanRequest request, const NeedsOfBatch& needs,
                     std::int64_t available);
-/// Largest B that fits at any recompute level; 0 if not even one row does.
+/// Largest B that fits at any recompute level, up to cuda::kMostSequences; 0 if not even one row does.
 std::int64_t largest_batch(const ModelShape& shape, PlanRequest request, const NeedsOfBatch& needs,
                            std::int64_t available);
 

@@ -34,12 +34,15 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ alignas(16) std::uint32_t tile[kTurn ? kCols * kWords : 1];
   const float inverse_scale = inverse_scale_of(absmax->bits);
   const float scale = 1.0F / inverse_scale;
-  if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) *out.inverse_scale = inverse_scale;
+  if (blockIdx.x == 0 && threadIdx.x == 0) *out.inverse_scale = inverse_scale;
   const int lane = static_cast<int>(threadIdx.x % 32);
-  const int group = lane % 8;                                          // of 8 columns
-  const int word = static_cast<int>(threadIdx.x / 32) * 4 + lane / 8;  // of 4 rows
-  const std::int64_t row = static_cast<std::int64_t>(blockIdx.y) * kRows + word * 4;
-  const std::int64_t col = static_cast<std::int64_t>(blockIdx.x) * kCols + group * 8;
+  const int group = lane % 8;                                             // of 8 columns
+  const int word = static_cast<int>(threadIdx.x / 32) * 4 + lane / 8;     // of 4 rows
+  const auto across = static_cast<unsigned>((cols + kCols - 1) / kCols);  // tiles
+  const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.x / across) * kRows;
+  const std::int64_t first_col = static_cast<std::int64_t>(blockIdx.x % across) * kCols;
+  const std::int64_t row = first_row + word * 4;
+  const std::int64_t col = first_col + group * 8;
   float v[4][8] = {};
   if (row < rows && col < cols) {
 #pragma unroll
@@ -69,8 +72,8 @@ __global__ void __launch_bounds__(kThreads)
     for (int pass = 0; pass < 2; ++pass) {
       const int column = static_cast<int>(threadIdx.x) / 8 + 32 * pass;  // of the tile
       const int quad = static_cast<int>(threadIdx.x) % 8;                // of 16 rows
-      const std::int64_t to_col = static_cast<std::int64_t>(blockIdx.x) * kCols + column;
-      const std::int64_t to_row = static_cast<std::int64_t>(blockIdx.y) * kRows + quad * 16;
+      const std::int64_t to_col = first_col + column;
+      const std::int64_t to_row = first_row + quad * 16;
       if (to_col >= cols || to_row >= rows) continue;
       *reinterpret_cast<uint4*>(out.transposed + to_col * rows + to_row) =
           *reinterpret_cast<const uint4*>(tile + column * kWords + 4 * (quad ^ column / 8));
@@ -81,7 +84,7 @@ __global__ void __launch_bounds__(kThreads)
 template <bool kGelu>
 void launch_cast(const Fp8Out& out, const __nv_bfloat16* x, const Absmax* absmax, std::uint32_t* saturated,
                  std::int64_t rows, std::int64_t cols, cudaStream_t stream) {
-  const dim3 grid(blocks_for(cols, kCols), blocks_for(rows, kRows));
+  const unsigned grid = blocks_for(cols, kCols) * blocks_for(rows, kRows);
   if (out.numbers != nullptr && out.transposed != nullptr)
     k_cast<true, true, kGelu><<<grid, kThreads, 0, stream>>>(out, x, absmax, saturated, rows, cols);
   else if (out.transposed != nullptr)

@@ -41,6 +41,7 @@ void Fp8Ops::set_kept(void* kept, const Extent& extent) {
   written_.clear();
   weights_.clear();
   places_.clear();
+  places_fixed_ = false;
   arena_ = nullptr;
   decoding_ = false;
   const std::size_t bytes = kept_bytes(extent);
@@ -68,9 +69,13 @@ void Fp8Ops::begin_pass() {
       cudaMemsetAsync(absmaxes_, 0, static_cast<std::size_t>(n_absmaxes_) * sizeof(Absmax), stream_));
 }
 
+// A pass of the model needs fewer than there are. Who calls operations without end loses what was known.
+void Fp8Ops::reserve_absmaxes(std::int64_t n) {
+  if (used_absmaxes_ + n > n_absmaxes_) begin_pass();
+}
+
 Absmax* Fp8Ops::next_absmax() {
-  // A pass of the model needs fewer. Who calls operations without end loses what was known, no more.
-  if (used_absmaxes_ == n_absmaxes_) begin_pass();
+  reserve_absmaxes(1);
   return absmaxes_ + used_absmaxes_++;
 }
 
@@ -101,7 +106,10 @@ Fp8Ops::Weights& Fp8Ops::weights(const act_t* w, std::int64_t n) {
   if (!known.current) {
     ANDREA_CUDA_CHECK(cudaMemsetAsync(known.absmax, 0, sizeof(Absmax), stream_));
     find_absmax(known.absmax, numbers(w), n, stream_);
-    known.current = true;
+    // AdamW, once it is recorded, changes no flag here: it has to be one of those that it finds itself.
+    const act_t* const end = reinterpret_cast<const act_t*>(numbers(arena_) + n_arena_);
+    const bool left_out = places_fixed_ && w >= arena_ && w < end;
+    known.current = !left_out;
   }
   return known;
 }
@@ -109,9 +117,10 @@ Fp8Ops::Weights& Fp8Ops::weights(const act_t* w, std::int64_t n) {
 void Fp8Ops::find_weights_absmax() {
   const act_t* const end = reinterpret_cast<const act_t*>(numbers(arena_) + n_arena_);
   const auto first = weights_.lower_bound(arena_), last = weights_.lower_bound(end);
-  if (places_.empty())
+  if (!places_fixed_)
     for (auto used = first; used != last; ++used)
       places_.push_back({numbers(used->first) - numbers(arena_), used->second.n, used->second.absmax});
+  places_fixed_ = true;
   weights_absmax(places_, numbers(arena_), pieces_, stream_);
   for (auto used = first; used != last; ++used) used->second.current = false;
   for (const WeightPlace& place : places_)
@@ -286,6 +295,7 @@ void Fp8Ops::k_mlp_bwd(act_t* dx, float* dw_1, float* dw_2, act_t* dh, const act
   const Factor w8 = weights_for_bwd(memory, w_2, d, wide);
   multiply(GemmKind::kInput8, dg, dout8, w8, nullptr, rows, wide, d);
   forget(dg);
+  reserve_absmaxes(2);
   Absmax* const of_dh = absmax_of(dh);
   gelu_backward_with_absmax(numbers(dh), of_dh, numbers(g), recompute_g ? absmax_of(g) : nullptr, numbers(dg),
                             numbers(h), rows * wide, stream_);
@@ -318,6 +328,7 @@ void Fp8Ops::k_adamw(float* params, float* m, float* v, act_t* compute_weights, 
     arena_ = compute_weights;
     n_arena_ = n_compute;
     places_.clear();
+    places_fixed_ = false;
   }
   absmax_pieces_ = pieces ? pieces_ : nullptr;
   CudaOps::k_adamw(params, m, v, compute_weights, grads, control, status, n, n_decay, n_compute);

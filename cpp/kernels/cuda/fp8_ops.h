@@ -79,7 +79,7 @@ class Fp8Ops final : public CudaOps<__nv_bfloat16> {
   struct Weights {
     std::int64_t n;
     Absmax* absmax;
-    bool current = false;  ///< *absmax is that of the elements which lie there now
+    bool current = false;  ///< *absmax is that of the elements which lie there now, and stays so
     Factor transposed{};   ///< W^T [k, n]
     Factor input{};        ///< x^T [k, input_rows]
     std::int64_t input_rows = 0;
@@ -98,6 +98,8 @@ class Fp8Ops final : public CudaOps<__nv_bfloat16> {
 
   bool fits_fp8(std::int64_t rows, std::int64_t d) const;
   void begin_pass();
+  /// Makes sure that the next n calls of next_absmax() take slots of one pass.
+  void reserve_absmaxes(std::int64_t n);
   /// A largest magnitude that nobody uses, zero.
   Absmax* next_absmax();
   void forget(const act_t* tensor) { written_.erase(tensor); }
@@ -150,8 +152,10 @@ class Fp8Ops final : public CudaOps<__nv_bfloat16> {
 
   const act_t* arena_ = nullptr;  // AdamW's compute weights
   std::int64_t n_arena_ = 0;
-  std::vector<WeightPlace> places_;  // weights_ in the arena, once AdamW has been seen; then fixed, so that
-                                     // recorded steps know all of them
+  // weights_ in the arena when AdamW was first seen; then fixed, so that all recorded steps know them. The
+  // magnitudes of those that come later are found at every use.
+  std::vector<WeightPlace> places_;
+  bool places_fixed_ = false;
   bool decoding_ = false;
 };
 

@@ -68,8 +68,7 @@ std::string text_of(const cublasLtMatmulAlgo_t& algo, std::size_t workspace) {
          number(std::uint32_t{}, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME) + " workspace " +
          std::to_string(workspace) + " swizzle " +
          number(std::uint32_t{}, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING) + " option " +
-         number(std::uint32_t{}, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION) + " cluster " +
-         number(std::uint16_t{}, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID);
+         number(std::uint32_t{}, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION);
 }
 
 // cuBLASLt's first operand is our b.
@@ -147,6 +146,7 @@ void GemmTable::prefer_by_cost(const Key& key, Plan& plan) const {
   const Types types = types_of(precision_, allow_tf32_, key.kind);
   const auto alignment = std::min({key.align_out, key.align_a, key.align_b});
   if (hopper_multiprocessors_ == 0 || lt.get_version() / 10000 != kKnownLibrary || types.in == CUDA_R_32F ||
+      algo_value<std::int32_t>(plan.algo, CUBLASLT_ALGO_CONFIG_ID) != kHopperAlgorithm ||
       key.epilogue != Epilogue::kNone || alignment < 16 || key.m % 8 + key.n % 8 + key.k % 8 != 0)
     return;
   GemmCosts costs{};

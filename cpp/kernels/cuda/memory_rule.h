@@ -11,6 +11,8 @@ namespace andrea::cuda {
 
 /// Memory that every matrix product may use while it runs, on every GPU.
 constexpr std::size_t kGemmWorkspaceBytes = std::size_t{32} << 20;
+/// What attention takes: sequences of a micro-batch, and heads.
+constexpr std::int64_t kMostSequences = 65535;
 /// CudaDevice::steps_in_flight().
 constexpr int kStepsInFlight = 2;
 

@@ -292,10 +292,9 @@ TEST_P(Fp8Kernels, LayerNormLeavesItsLargestMagnitude) {
 }
 
 TEST_P(Fp8Kernels, AttentionLeavesItsLargestMagnitude) {
-  for (const char* portable : {"0", "1"}) {
-    ::setenv("ANDREA_PORTABLE_KERNELS", portable, 1);
+  for (const bool portable : {false, true}) {
+    const PortableKernels kernels(portable);
     open_with_slot({2, 200, 512, 4, 1, 8, 64, 64});
-    ::unsetenv("ANDREA_PORTABLE_KERNELS");
     WatchedOps watched(gpu());
     const Memory scratch(device(), watched.scratch_bytes({2, 200, 512, 4, 1, 8, 64, 64}));
     watched.set_scratch(scratch.data(), scratch.bytes());

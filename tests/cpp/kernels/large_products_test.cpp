@@ -1,7 +1,6 @@
 // Products large enough that the CUDA back end chooses their kernels by cost (gemm_costs.h) on Hopper:
 // against the library's own choice, and against float64 at sampled elements.
 #include <cmath>
-#include <cstdlib>
 #include <map>
 #include <string>
 #include <utility>
@@ -61,10 +60,9 @@ TEST_P(LargeProducts, EqualTheLibrarysChoiceAndFloat64) {
                              head_values = normal(Vp * d, width), before = normal(3 * d * d);
     std::map<std::string, std::vector<float>> plain;
     GemmChoices plain_choices;
-    for (const char* portable : {"1", "0"}) {
-      ::setenv("ANDREA_PORTABLE_KERNELS", portable, 1);
+    for (const bool portable : {true, false}) {
+      const PortableKernels kernels(portable);
       open({1, rows, d, d / 64, 1, Vp, Vp, 64});
-      ::unsetenv("ANDREA_PORTABLE_KERNELS");
       const Acts x = acts(x_values), residual = acts(residual_values), w = acts(w_values),
                  dy = acts(dy_values), head = acts(head_values), qkv = poisoned_acts(rows * 3 * d),
                  out = poisoned_acts(rows * d), dx = poisoned_acts(rows * d),
@@ -85,7 +83,7 @@ TEST_P(LargeProducts, EqualTheLibrarysChoiceAndFloat64) {
           for (const auto& [name, values] : got) expect_same_bits(values, results[name], name.c_str());
         results = got;
       }
-      if (portable[0] == '1') {
+      if (portable) {
         plain = std::move(results);
         plain_choices = device().info().gemm;
         continue;

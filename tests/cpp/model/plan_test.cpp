@@ -174,6 +174,43 @@ TEST(Plan, Fp8KeepsFactorsInsteadOfActivations) {
   EXPECT_FALSE(gpu_plan(odd, Precision::kFp8, plenty).keeps_factors);
 }
 
+// Batches whose rows are for FP8 need more memory there than their neighbours: the largest is looked for in
+// both.
+TEST(Plan, TheLargestBatchIsTheLargest) {
+  const ModelShape shape(ModelConfig{1024, 16, 12, 15, 257, true});
+  PlanRequest request;
+  request.precision = Precision::kFp8, request.fixed_level = Recompute::kNothing;
+  const NeedsOfBatch needs = cuda_needs(shape, Precision::kFp8);
+  const auto bytes = [&](std::int64_t batch) {
+    request.batch = batch;
+    return closest_plan(shape, request, needs, INT64_MAX).device_bytes;
+  };
+  ASSERT_GT(bytes(16), bytes(17));  // or this proves nothing
+  for (const std::int64_t available :
+       {bytes(15), bytes(16) - 1, bytes(16), bytes(40), bytes(64) - 1, bytes(64)}) {
+    std::int64_t want = 0;
+    for (std::int64_t batch = 1; batch < 120; ++batch)
+      if (bytes(batch) <= available) want = batch;
+    EXPECT_EQ(largest_batch(shape, request, needs, available), want) << available;
+  }
+}
+
+TEST(Plan, NoMoreSequencesThanTheGpuTakes) {
+  Experiment e = nano();
+  EngineOptions options;
+  options.device = "cuda";
+  options.memory_bytes = std::int64_t{1} << 50;
+  EXPECT_EQ(nlohmann::json::parse(plan_report(e, options).json)["largest_batch_size"], 65535);
+  e.train.batch_size = 65536;
+  try {
+    plan_report(e, options);
+    FAIL() << "planned";
+  } catch (const ConfigError& error) {
+    for (const char* part : {"train.batch_size", "65535", "65536", "micro_batches"})
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
+}
+
 TEST(Plan, TheNamedSizesStayWithinTheirMemoryOnAGpu) {
   constexpr std::int64_t kMiB = 1 << 20;
   const ModelConfig m12{384, 12, 6, 1024, 4353, true}, m120{768, 12, 12, 1024, 8449, true};
