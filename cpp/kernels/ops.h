@@ -78,12 +78,13 @@ class Ops {
   virtual std::size_t act_bytes() const = 0;
   /// Bytes of the scratch memory all calls for this extent (and any smaller batch or context) need.
   virtual std::size_t scratch_bytes(const Extent& extent) const = 0;
-  /// Where that memory is. Called once, before any operation.
+  /// Where that memory is. Called before any operation.
   virtual void set_scratch(void* scratch, std::size_t bytes) = 0;
   /// Bytes the back end keeps for itself from operation to operation (FP8: largest magnitudes of tensors, and
   /// with extent.keep_factors the factors of products; that these bytes grow with it says that it does so).
   virtual std::size_t kept_bytes(const Extent& /*extent*/) const { return 0; }
-  /// Where that memory is, kept_bytes(extent) of it. Called once, before any operation, unless that is 0.
+  /// Where that memory is, kept_bytes(extent) of it. Called before any operation, unless that is 0;
+  /// again means that all is forgotten.
   virtual void set_kept(void* /*kept*/, const Extent& /*extent*/) {}
   /// float -> act_t for n values; false when act_t is float and parameters are used in place.
   virtual bool needs_compute_weights() const { return act_bytes() != sizeof(float); }

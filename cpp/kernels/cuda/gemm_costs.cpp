@@ -80,6 +80,10 @@ std::optional<GemmConfiguration> better_configuration(GemmCosts costs, std::int6
                                                       std::int64_t k, int multiprocessors,
                                                       std::uint32_t library_tile,
                                                       std::int32_t library_split) {
+  // Short sums with an addend are faster than the library's choice alone, and slower within a step.
+  constexpr std::int64_t kShortSum = 1024;
+  if ((costs == GemmCosts::kForwardAdd || costs == GemmCosts::kForwardAdd8) && k < kShortSum)
+    return std::nullopt;
   // Below about this size the launch decides, and nothing was measured.
   if (static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) < 1e9) return std::nullopt;
   const auto best = [&](const auto& kernels) {

@@ -3,8 +3,8 @@
 //
 // A product is made of tiles, one a multiprocessor at a time: it takes as many waves as the tiles fill, and
 // each wave as long as one tile. What a tile costs is a constant and a slope over the summed index, fitted to
-// measurements (docs/PERFORMANCE.md). The library's heuristic often takes large tiles that leave its last
-// wave nearly empty, or whose stores no arithmetic overlaps.
+// measurements of every kernel (docs/KERNELS.md, "Matrix products"). The library's heuristic often takes
+// large tiles that leave its last wave nearly empty, or whose stores no arithmetic overlaps.
 #pragma once
 
 #include <cstdint>

@@ -46,6 +46,8 @@ TEST(GemmCosts, LeaveToTheLibraryWhatTheyDoNotKnow) {
   EXPECT_FALSE(better_configuration(GemmCosts::kForward, kRows, 3072, 768, kSms, 24, 7));
   EXPECT_FALSE(better_configuration(GemmCosts::kForward, 1, 3072, 768, kSms, 24, 1));
   EXPECT_FALSE(better_configuration(GemmCosts::kForward, 0, 3072, 768, kSms, 24, 1));
+  EXPECT_TRUE(better_configuration(GemmCosts::kForwardAdd, kRows, 1536, 1536, kSms, 24, 1));
+  EXPECT_FALSE(better_configuration(GemmCosts::kForwardAdd, kRows, 768, 768, kSms, 31, 1));
   // Of its own choice they never say that it is better than itself.
   for (const GemmCosts costs : {GemmCosts::kForward, GemmCosts::kForwardAdd, GemmCosts::kInput,
                                 GemmCosts::kWeight, GemmCosts::kForward8, GemmCosts::kForwardAdd8})
