@@ -14,15 +14,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
-import json
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from arguments import PRECISIONS, ended, listed, one_of, read_experiment, whole
+from engine_process import report_of, run_engine
 from torch_peer import gpt2_like
 
 from andrea.binary import path_of_binary
@@ -32,15 +31,22 @@ WARM_UP = 8
 
 def ours(given: argparse.Namespace, precision: str) -> dict[str, Any]:
     """Return the report of our benchmark, without its operations."""
-    command = [given.binary, "--bench", "--json", "--bench-only", "none", "--config", given.experiment]
+    command = ["--bench", "--json", "--bench-only", "none", "--config", given.experiment]
     command += ["--device", given.device, "--precision", precision, "--micro-batches", 1]
     command += ["--batch-size", given.batch_size, "--bench-steps", given.steps]
     command += ["--threads", given.threads] if given.threads else []
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(done.stderr.strip())
-    report: dict[str, Any] = json.loads(done.stdout)
-    return report
+    return report_of(run_engine(given.binary, *command))
+
+
+def torch_missing(device: str) -> str | None:
+    """Return why PyTorch cannot be timed on a device; None if it can."""
+    if importlib.util.find_spec("torch") is None:
+        return "PyTorch is not installed; pip install torch to compare"
+    import torch
+
+    if device == "cuda" and not torch.cuda.is_available():
+        return f"PyTorch {torch.__version__} finds no GPU; install it with CUDA to compare"
+    return None
 
 
 def torch_step(shape: dict[str, Any], threads: int, given: argparse.Namespace) -> Callable[[], None]:
@@ -108,25 +114,30 @@ def main() -> None:
     )
     parser.add_argument("experiment", type=Path)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
-    parser.add_argument("--precision", help="ours, with commas; default: fp16, on the CPU fp32")
-    parser.add_argument("--batch-size", type=int, default=8)
-    parser.add_argument("--threads", type=int, default=0, help="of both, on the CPU; 0: one a usable core")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, help="timed steps of each in a round; default: 40, on the CPU 5")
+    parser.add_argument(
+        "--precision",
+        type=listed(one_of(PRECISIONS)),
+        help="ours, with commas; default: fp16, on the CPU fp32",
+    )
+    parser.add_argument("--batch-size", type=whole(), default=8)
+    parser.add_argument(
+        "--threads", type=whole(0), default=0, help="of both, on the CPU; 0: one a usable core"
+    )
+    parser.add_argument("--rounds", type=whole(), default=3)
+    parser.add_argument(
+        "--steps", type=whole(), help="timed steps of each in a round; default: 40, on the CPU 5"
+    )
     parser.add_argument("--binary", default=str(path_of_binary()), help="microgpt_train")
     given = parser.parse_args()
     on_cpu = given.device == "cpu"
-    given.precision = (given.precision or ("fp32" if on_cpu else "fp16")).split(",")
+    given.precision = given.precision or ["fp32" if on_cpu else "fp16"]
     given.steps = given.steps or (5 if on_cpu else 40)
-    for precision in given.precision:
-        if precision not in ("fp32", "fp16", "bf16", "fp8"):
-            parser.error(f'--precision: "{precision}" is none of fp32, fp16, bf16, fp8')
     if on_cpu and given.precision != ["fp32"]:
         parser.error("on the CPU: --precision fp32")
     if "fp32" in given.precision and given.precision != ["fp32"]:
         parser.error("--precision: PyTorch beside fp32 is another one than beside the others; run fp32 alone")
-    shape = json.loads(given.experiment.read_text(encoding="utf-8"))["model"]
-    step = None
+    shape = read_experiment(given.experiment)["model"]
+    step = missing = None
     our_ms: dict[str, list[float]] = {precision: [] for precision in given.precision}
     their_ms: list[float] = []
     for number in range(given.rounds):
@@ -135,7 +146,8 @@ def main() -> None:
             times.append(float(report["step"]["mean_ms"]))
         if number == 0:
             print(f"{report['name']} B={given.batch_size}, {report['device']['name']}")
-            if importlib.util.find_spec("torch"):
+            missing = torch_missing(given.device)
+            if missing is None:
                 step = torch_step(shape, report["device"]["threads"], given)
         line = f"  round {number + 1}: "
         line += ", ".join(f"{precision} {times[-1]:.3f} ms" for precision, times in our_ms.items())
@@ -144,7 +156,7 @@ def main() -> None:
             line += f", PyTorch {their_ms[-1]:.3f} ms"
         print(line, flush=True)
     if not their_ms:
-        print("  no ratio: PyTorch is not installed; pip install torch to compare")
+        print(f"  no ratio: {missing}")
         return
     for precision, times in our_ms.items():
         ratio = statistics.median(their_ms) / statistics.median(times)
@@ -152,4 +164,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    ended(main)
