@@ -13,12 +13,14 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from arguments import PRECISIONS, complain, ended, read_experiment, whole
+
+from andrea._core import parse_experiment
 from andrea.train.display import QuietDisplay
 from andrea.train.run import RunOptions, train
 
@@ -48,27 +50,28 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("experiment", type=Path)
-    parser.add_argument("--every", type=int, default=150, help="steps from save to save")
-    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--every", type=whole(BEFORE + 1), default=150, help="steps from save to save")
+    parser.add_argument("--steps", type=whole(), default=600)
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
-    parser.add_argument("--precision", choices=["fp32", "fp16", "bf16", "fp8"])
+    parser.add_argument("--precision", choices=PRECISIONS)
     given = parser.parse_args()
-    experiment = json.loads(given.experiment.read_text(encoding="utf-8"))
+    if given.steps <= given.every + AFTER:
+        parser.error(f"--steps must be more than {given.every + AFTER}: a save and {AFTER} steps after it")
+    experiment = read_experiment(given.experiment)
+    if not experiment.get("data", {}).get("sources"):
+        parser.error(f"{given.experiment} has no data.sources to train on")
     experiment["train"].update(steps=given.steps, eval_every=0)
     experiment["samples"] = {"sample_every": 0}
     experiment["curriculum"] = {"policy": "uniform"}
     experiment["checkpoint"] = {"every": given.every, "min_seconds": 0, "keep_last": 1}
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
-        # Beside the original: its data is named from there.
-        changed = given.experiment.parent / f".{given.experiment.stem}.checkpoint-cost.json"
-        changed.write_text(json.dumps(experiment), encoding="utf-8")
-        try:
-            code = train(changed, folder, RunOptions(device=given.device, precision=given.precision), clock)
-        finally:
-            changed.unlink()
+        changed = parse_experiment(
+            json.dumps(experiment), str(given.experiment.parent), str(given.experiment)
+        )
+        code = train(changed, folder, RunOptions(device=given.device, precision=given.precision), clock)
     if code != 0:
-        sys.exit(f"the run ended with exit code {code}")
+        complain(f"the run of {given.experiment} ended with exit code {code}", code)
     took = [(end - begin) * 1e3 for begin, end in zip(clock.ends, clock.ends[1:], strict=False)]
     common = statistics.median(took)  # took[i]: from the end of step i to that of step i + 1
     print(f"{experiment['name']} {given.precision or experiment['train'].get('precision', 'fp32')}")
@@ -80,4 +83,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    ended(main)

@@ -12,6 +12,7 @@ import statistics
 from pathlib import Path
 
 import msgspec
+from arguments import ended, whole
 
 from andrea._core import load_experiment
 from andrea.curriculum.experiment import plan_of
@@ -23,14 +24,14 @@ def main() -> None:
     """Score and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("config", type=Path)
-    parser.add_argument("--tokens", type=int, default=420)
-    parser.add_argument("--windows", type=int, default=200, help="at most so many a source")
+    parser.add_argument("--tokens", type=whole(), default=420)
+    parser.add_argument("--windows", type=whole(), default=200, help="at most so many a source")
     arguments = parser.parse_args()
     effective = load_experiment(str(arguments.config)).effective_json()
     settings = msgspec.json.decode(effective)
-    scorer = plan_of(effective, Path()).scorer()
+    scorer = plan_of(effective, Path(), str(arguments.config)).scorer()
     if scorer is None:
-        parser.error("the experiment names no tokenizer")
+        parser.error(f"{arguments.config} names no tokenizer; its text cannot be read without one")
     tokenizer = Tokenizer.load(settings["data"]["tokenizer"])
     threshold = settings["samples"]["threshold"]
     for source in settings["data"]["sources"]:
@@ -49,4 +50,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    ended(main)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from arguments import complain, ended, listed, one_of, output_file, read_experiment, whole
 
 # What is compared; "ucb1_dice" is the policy as given.
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -74,10 +75,10 @@ def run(config: Path, folder: Path, name: str, steps: int, device: str) -> dict[
         more = ["--resume"] if any(folder.glob("run/step_*.bin")) else []
         done = subprocess.run([*command, "--device", device, "--quiet", *more], check=False)
         if done.returncode != 0:
-            sys.exit(f"{folder}: andrea train ended with {done.returncode}")
+            complain(f"{folder}: andrea train ended with exit code {done.returncode}", 1)
         result = read_log(log, steps)
     if result is None:
-        sys.exit(f"{log}: no evaluation at step {steps}; do the sources have eval files?")
+        complain(f"{log}: no evaluation at step {steps}; do the sources have eval files?", 1)
     return result
 
 
@@ -140,19 +141,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("config", type=Path, help="an experiment whose sources have eval files")
     parser.add_argument("--out", type=Path, required=True, help="where the runs go")
-    parser.add_argument("--seeds", default="1,2,3")
-    parser.add_argument("--steps", type=int, help="instead of the experiment's")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--only", help="variants, comma and no space between: ucb1_dice,uniform")
+    parser.add_argument("--seeds", type=listed(whole(0)), default="1,2,3", help="with commas")
+    parser.add_argument("--steps", type=whole(), help="instead of the experiment's")
+    parser.add_argument("--device", default="auto", choices=["auto", "cuda", "cpu"])
+    spelled = {name.replace(", ", "/"): name for name in VARIANTS}
+    parser.add_argument(
+        "--only",
+        type=listed(one_of(list(spelled))),
+        default=",".join(spelled),
+        help="variants, comma and no space between: ucb1_dice,uniform",
+    )
     parser.add_argument("--floors", choices=("keep", "drop"), default="keep")
-    parser.add_argument("--json", type=Path, help="write the figures there")
+    parser.add_argument("--json", type=output_file, help="write the figures there")
     arguments = parser.parse_args()
-    base = absolute(json.loads(arguments.config.read_text()), arguments.config.parent)
+    base = read_experiment(arguments.config)
+    if not any(source.get("eval") for source in base.get("data", {}).get("sources", [])):
+        parser.error(f"{arguments.config}: no source has an eval file; name one at data.sources[].eval")
+    base = absolute(base, arguments.config.parent)
     steps = arguments.steps or base["train"]["steps"]
-    names = [n for n in VARIANTS if not arguments.only or n.replace(", ", "/") in arguments.only.split(",")]
-    seeds = [int(seed) for seed in arguments.seeds.split(",")]
+    names = [name for spelling, name in spelled.items() if spelling in arguments.only]
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-    for seed in seeds:  # seed by seed, so that a run broken off still compares all variants
+    for seed in arguments.seeds:  # seed by seed, so that a run broken off still compares all variants
         for name in names:
             folder = arguments.out / f"{name.replace(', ', '-').replace(' ', '_')}-seed{seed}"
             config = variant_config(base, folder, name, seed, steps, arguments.floors)
@@ -166,4 +175,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    ended(main)

@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 import numpy as np
+from arguments import ended, number, whole
 
 from andrea.curriculum import Curriculum, Source
 from andrea.curriculum.engine_policy import EnginePolicy
@@ -51,9 +52,9 @@ def cost(sources: int, documents: int, rows: int, phases: int = 400) -> tuple[fl
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--step-ms", type=float, help="measured time of one training step")
-    parser.add_argument("--rows", type=int, default=8, help="rows a step")
-    parser.add_argument("--sources", type=int, default=15)
+    parser.add_argument("--step-ms", type=number(1e9), help="measured time of one training step")
+    parser.add_argument("--rows", type=whole(), default=8, help="rows a step")
+    parser.add_argument("--sources", type=whole(), default=15)
     arguments = parser.parse_args()
     for documents in (500, 500_000):
         phase, step = cost(arguments.sources, documents, arguments.rows)
@@ -65,4 +66,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    ended(main)

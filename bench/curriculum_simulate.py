@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from arguments import ended, whole
 
 from andrea.curriculum import Curriculum, CurriculumSettings, Source
 from andrea.curriculum.arms import Arms
@@ -269,7 +270,7 @@ def show(result: dict[str, Any]) -> None:
 def main() -> None:
     """Run all simulations."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--seeds", type=whole(), default=8)
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
     arguments = parser.parse_args()
     result = {
@@ -281,4 +282,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    ended(main)

@@ -28,7 +28,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from arguments import complain, ended, whole
 
+FEWEST = 200_000  # steps of which the second drag still shows more than 100
 X = "Charts.drawn('loss').traces[0].x"
 
 
@@ -46,7 +48,7 @@ def until(page: Any, condition: str, seconds: float = 30) -> float:
     end = time.monotonic() + seconds
     while not page.evaluate(condition):
         if time.monotonic() > end:
-            raise SystemExit(f"not within {seconds} s: {condition}")
+            complain(f"not within {seconds} s: {condition}", 1)
         page.wait_for_timeout(5)
     return float(page.evaluate("performance.now()")) / 1000
 
@@ -82,22 +84,24 @@ def one_load(browser: Any, url: str) -> dict[str, float]:
     found["plotly"] = until(page, "document.getElementById('chart-loss').dataset.drawnBy === 'plotly'")
     kept = page.evaluate(f"{X}[51] - {X}[50]")
     if kept != 1:
-        raise SystemExit("Plotly did not keep the zoom")
+        complain("Plotly did not keep the zoom", 1)
     context.close()
     return found
 
 
 def main() -> None:
     """Measure and print."""
-    from playwright.sync_api import sync_playwright
-
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--steps", type=int, default=1_000_000)
-    parser.add_argument("--loads", type=int, default=10)
+    parser.add_argument("--steps", type=whole(FEWEST), default=1_000_000)
+    parser.add_argument("--loads", type=whole(), default=10)
     parser.add_argument("--json", action="store_true", help="print the loads as JSON too")
     ask = parser.parse_args()
+    try:
+        from playwright.sync_api import Error, sync_playwright
+    except ImportError:
+        complain("playwright is not installed; pip install playwright", 1)
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as tool:
         write_losses(Path(folder), ask.steps)
@@ -114,11 +118,17 @@ def main() -> None:
                 if runs and not runs[0]["loading"]:
                     break
                 time.sleep(0.05)
-            browser = tool.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-            one_load(browser, url)  # the browser itself has begun
-            loads = [one_load(browser, url) for _ in range(ask.loads)]
-            version = browser.version
-            browser.close()
+            try:
+                browser = tool.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+            except Error as wrong:
+                reason = wrong.message.splitlines()[0]
+                complain(f"chromium does not start: {reason}; install it (playwright install chromium)", 1)
+            try:
+                one_load(browser, url)  # the browser itself has begun
+                loads = [one_load(browser, url) for _ in range(ask.loads)]
+                version = browser.version
+            finally:
+                browser.close()
         finally:
             server.terminate()
             server.wait(20)
@@ -132,4 +142,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    ended(main)

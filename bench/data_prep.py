@@ -17,12 +17,15 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from arguments import ended, whole
+
 from andrea.data.pack import DocumentEncoder
 from andrea.data.prep import prepare
 from andrea.data.readers import read
 from andrea.data.shape import has_system_prompt_shape
 from andrea.data.similar import signatures
 from andrea.data.tally import Tally
+from andrea.errors import DataError
 from andrea.tokenizer import Tokenizer
 
 
@@ -38,9 +41,31 @@ def made_up_rows(size: int) -> Iterator[dict[str, object]]:
         yield {"messages": [{"role": r, "content": t} for r, t in zip(roles, turns, strict=True)]}
 
 
+def rows_of(path: Path) -> list[dict[str, object]]:
+    """Return the rows of a JSONL file. Raises DataError that names the line if it is none."""
+    rows = []
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError as wrong:
+        raise DataError(f"{path} is not UTF-8: {wrong}") from None
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line) if line.strip() else None
+        except ValueError as wrong:
+            raise DataError(f"{path}, line {number}: no JSON: {wrong}") from None
+        if row is not None and not isinstance(row, dict):
+            raise DataError(f"{path}, line {number}: must be an object, a conversation")
+        rows += [row] if row else []
+    if not rows:
+        raise DataError(f"{path} holds no rows; name a JSONL file of conversations")
+    return rows
+
+
 def repeated_rows(path: Path, size: int) -> Iterator[dict[str, object]]:
-    """Yield the rows of a JSONL file again and again, with a number at the end of each turn's text."""
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+    """Yield the rows of a JSONL file again and again, with a number in each turn's text."""
+    rows = rows_of(path)
+    if next(iter(read("chat", path, Tally())), None) is None:
+        raise DataError(f"{path}: no row has turns or a text; name a JSONL file of conversations")
     written = number = 0
     while written < size:
         number += 1
@@ -52,9 +77,12 @@ def repeated_rows(path: Path, size: int) -> Iterator[dict[str, object]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Prepare, and print the speeds."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("file", nargs="?", type=Path)
-    parser.add_argument("--megabytes", type=int, default=64)
+    parser.add_argument("--megabytes", type=whole(), default=64)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -106,4 +134,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    ended(main)

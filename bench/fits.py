@@ -5,7 +5,8 @@
 
 Memory of cards and the reserve are GiB. The reserve is what the CUDA context, the kernels, cuBLASLt and the
 desktop take beside the plan. Each cell: the largest batch with activations kept (in fp32 all but GELU) / with
-LayerNorm and GELU computed again / with whole layers computed again. Prints a Markdown table.
+LayerNorm and GELU computed again / with whole layers computed again.
+In fp8 the first number keeps activations as factors of products. Prints a Markdown table.
 --check, on a GPU: the first batch of each cell is allocated and trained for a step, and one more must be
 refused; the device memory that the driver counts stands beside the plan's.
 """
@@ -13,18 +14,24 @@ refused; the device memory that the driver counts stands beside the plan's.
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
-import sys
+from pathlib import Path
+
+from arguments import PRECISIONS, complain, ended, listed, number, one_of
+from engine_process import fail, report_of, run_engine
 
 from andrea._core import plan_report
 from andrea.binary import path_of_binary
 from andrea.train.sizes import SIZES
 
+EXPERIMENTS = Path(__file__).resolve().parent.parent / "experiments"
+CONTEXT = 1024
+LARGEST_CARD = 1e6  # GiB
+
 
 def experiment(size: str) -> str:
     """Return the path of a named size's experiment."""
-    return f"experiments/ANDREA-{size}-TRAIN.json"
+    return str(EXPERIMENTS / f"ANDREA-{size}-TRAIN.json")
 
 
 def largest(size: str, precision: str, budget: int, recompute: str) -> int:
@@ -48,11 +55,11 @@ def cell(size: str, precision: str, budget: int) -> str:
 
 def step(size: str, precision: str, budget: int, batch: int) -> subprocess.CompletedProcess[str]:
     """Allocate a batch on the GPU and train one step of it."""
-    command = [path_of_binary(), "--bench", "--json", "--bench-only", "none", "--bench-steps", 1]
+    command = ["--bench", "--json", "--bench-only", "none", "--bench-steps", 1]
     command += ["--config", experiment(size), "--device", "cuda", "--precision", precision]
     command += ["--memory", budget, "--batch-size", batch, "--micro-batches", 1]
     command += ["--recompute", kept_level(precision)]
-    return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    return run_engine(path_of_binary(), *command)
 
 
 def check(size: str, precision: str, card: float, budget: int) -> None:
@@ -62,10 +69,10 @@ def check(size: str, precision: str, card: float, budget: int) -> None:
         return
     done, more = step(size, precision, budget, batch), step(size, precision, budget, batch + 1)
     if done.returncode != 0:
-        sys.exit(f"{size} {precision} {card:g} GiB, batch {batch}: {done.stderr.strip()}")
+        fail(done, f"{size} {precision} {card:g} GiB, batch {batch}: ")
     if more.returncode != 78:
-        sys.exit(f"{size} {precision} {card:g} GiB: batch {batch + 1} was not refused")
-    memory = json.loads(done.stdout)["memory"]
+        complain(f"{size} {precision} {card:g} GiB: batch {batch + 1} was not refused", 1)
+    memory = report_of(done)["memory"]
     plan, taken = (memory[key] / 2**20 for key in ("plan_bytes", "taken_bytes"))
     print(f"| {size} | {precision} | {card:g} GiB | {batch} | {plan:.0f} | {taken:.0f} |", flush=True)
 
@@ -75,29 +82,45 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--cards", default="8,12,24", help="GiB, with commas")
-    parser.add_argument("--reserve", type=float, default=0.75, help="GiB beside the plan")
-    parser.add_argument("--sizes", default="12M,120M,480M")
-    parser.add_argument("--precisions", default="fp32,fp16")
+    parser.add_argument(
+        "--cards", type=listed(number(LARGEST_CARD)), default="8,12,24", help="GiB, with commas"
+    )
+    parser.add_argument(
+        "--reserve", type=number(LARGEST_CARD, zero=True), default=0.75, help="GiB beside the plan"
+    )
+    sizes = [name for name, size in SIZES.items() if size.context == CONTEXT]
+    parser.add_argument(
+        "--sizes",
+        type=listed(one_of(sizes)),
+        default="12M,120M,480M",
+        help=f"with commas: {', '.join(sizes)}",
+    )
+    parser.add_argument(
+        "--precisions",
+        type=listed(one_of(PRECISIONS)),
+        default="fp32,fp16",
+        help=f"with commas: {', '.join(PRECISIONS)}",
+    )
     parser.add_argument("--check", action="store_true", help="allocate them on this GPU")
     given = parser.parse_args()
-    cards = [float(card) for card in given.cards.split(",")]
-    print("| size | precision | " + " | ".join(f"{card:g} GiB" for card in cards) + " |")
-    print("|---|---|" + "---|" * len(cards))
-    for size in given.sizes.split(","):
-        if SIZES[size].context != 1024:
-            parser.error(f"{size} has context {SIZES[size].context}, the table is for 1024")
-        for precision in given.precisions.split(","):
-            cells = [cell(size, precision, int((card - given.reserve) * 2**30)) for card in cards]
+    budgets = {card: int((card - given.reserve) * 2**30) for card in given.cards}
+    for card, budget in budgets.items():
+        if budget <= 0:
+            parser.error(f"--cards: {card:g} GiB leave nothing beside the --reserve of {given.reserve:g} GiB")
+    print("| size | precision | " + " | ".join(f"{card:g} GiB" for card in budgets) + " |")
+    print("|---|---|" + "---|" * len(budgets))
+    for size in given.sizes:
+        for precision in given.precisions:
+            cells = [cell(size, precision, budget) for budget in budgets.values()]
             print(f"| {size} | {precision} | " + " | ".join(cells) + " |")
     if given.check:
         print("\n| size | precision | card | largest batch | plan, MiB | taken, MiB |")
         print("|---|---|---|---|---|---|")
-        for size in given.sizes.split(","):
-            for precision in given.precisions.split(","):
-                for card in cards:
-                    check(size, precision, card, int((card - given.reserve) * 2**30))
+        for size in given.sizes:
+            for precision in given.precisions:
+                for card, budget in budgets.items():
+                    check(size, precision, card, budget)
 
 
 if __name__ == "__main__":
-    main()
+    ended(main)

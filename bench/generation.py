@@ -14,6 +14,8 @@ import time
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # as `andrea sample` has it, before the engine is loaded
 
+from arguments import PRECISIONS, ended, whole
+
 from andrea._core import VERSION, Engine, parse_experiment
 from andrea.train.sizes import SIZES
 
@@ -24,11 +26,11 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", choices=sorted(SIZES), default="12M")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--threads", type=int)
-    parser.add_argument("--precision", default=None)
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8])
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda", "auto"])
+    parser.add_argument("--threads", type=whole())
+    parser.add_argument("--precision", choices=PRECISIONS)
+    parser.add_argument("--batches", type=whole(), nargs="+", default=[1, 8])
+    parser.add_argument("--rounds", type=whole(), default=5)
     options = parser.parse_args()
 
     size = SIZES[options.size]
@@ -70,4 +72,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    ended(main)

@@ -12,41 +12,68 @@ losses, from which --from and --figure draw without training again (pip install 
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
+import msgspec
+from arguments import PRECISIONS, ended, listed, one_of, read_experiment, read_json, whole
+from engine_process import fail, run_engine
 from kept_figures import keep, parser_of, show
 
 LAST = 100  # steps whose mean loss is compared
 SMOOTHED = 50  # steps in a point of the figure
 
 
+class Run(TypedDict):
+    """What is kept of a run in one precision."""
+
+    seconds: float
+    losses: list[tuple[int, float | None]]
+    bits_per_byte: float | None
+    saturated: int | None
+
+
+class Kept(TypedDict):
+    """What is kept of an experiment: a run for each precision, that of reference among them."""
+
+    name: str
+    reference: str
+    runs: dict[str, Run]
+
+
+def check(figures: dict[str, Any]) -> None:
+    """Raise ValueError if figures are not of the shape Kept, or hold nothing that can be compared."""
+    kept = msgspec.convert(figures, Kept)
+    if kept["reference"] not in kept["runs"]:
+        raise ValueError(f"holds no run in {kept['reference']}, with which the others are compared")
+    reference = by_step(figures["runs"][kept["reference"]])
+    for precision, run in figures["runs"].items():
+        if reference.keys().isdisjoint(by_step(run)):
+            raise ValueError(f"the run in {precision} has no loss at a step of that in {kept['reference']}")
+
+
 def trained(precision: str, given: argparse.Namespace) -> dict[str, Any]:
     """Train in one precision and return its losses and what the run said of itself."""
     out = given.out / precision
-    if out.exists():
-        sys.exit(f"{out} is there already: choose another --out")
-    command = [given.binary, "--config", given.experiment, "--out", out, "--device", given.device]
+    command = ["--config", given.experiment, "--out", out, "--device", given.device]
     command += ["--precision", precision, "--policy", "uniform"] + (
         ["--steps", given.steps] if given.steps else []
     )
     begun = time.perf_counter()
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    done = run_engine(given.binary, *command)
     if done.returncode != 0:
-        sys.exit(f"{precision}: exit {done.returncode}\n{done.stderr.strip()}")
-    name = json.loads(given.experiment.read_text(encoding="utf-8"))["name"]
+        fail(done, f"{precision}: ")
+    name = read_experiment(given.experiment)["name"]
     events = (out / f"{name}.events.jsonl").read_text(encoding="utf-8")
     held_out = re.findall(r"held-out text: ([\d.]+) bits per byte", events)
     saturated = re.findall(r"FP8: (\d+) values saturated", events)
     return {
         "seconds": round(time.perf_counter() - begun, 1),
-        "losses": json.loads((out / f"{name}.loss.json").read_text(encoding="utf-8")),
+        "losses": read_json(out / f"{name}.loss.json"),
         "bits_per_byte": float(held_out[-1]) if held_out else None,
         "saturated": int(saturated[-1]) if saturated else None,
     }
@@ -54,9 +81,9 @@ def trained(precision: str, given: argparse.Namespace) -> dict[str, Any]:
 
 def measured(given: argparse.Namespace) -> dict[str, Any]:
     """Train in every precision."""
-    name = json.loads(given.experiment.read_text(encoding="utf-8"))["name"]
+    name = read_experiment(given.experiment)["name"]
     result: dict[str, Any] = {"name": name, "reference": given.reference, "runs": {}}
-    for precision in given.precisions.split(","):
+    for precision in given.precisions:
         run = result["runs"][precision] = trained(precision, given)
         keep(given, result)
         print(f"{name} {precision}: {run['seconds']} s", file=sys.stderr, flush=True)
@@ -136,16 +163,26 @@ def main() -> None:
     """Train or read, and compare."""
     parser = parser_of(__doc__)
     parser.add_argument("--out", type=Path, help="folder of the runs")
-    parser.add_argument("--precisions", default="fp16,bf16,fp8,fp32", help="with commas")
-    parser.add_argument("--reference", default="fp16", help="the precision that the others are compared with")
-    parser.add_argument("--steps", type=int, help="end each run after this step")
+    parser.add_argument(
+        "--precisions", type=listed(one_of(PRECISIONS)), default="fp16,bf16,fp8,fp32", help="with commas"
+    )
+    parser.add_argument(
+        "--reference",
+        default="fp16",
+        choices=PRECISIONS,
+        help="the precision that the others are compared with",
+    )
+    parser.add_argument("--steps", type=whole(), help="end each run after this step")
     given = parser.parse_args()
     if given.experiment is not None and given.out is None:
         parser.error("--out: where the runs go")
-    if given.experiment is not None and given.reference not in given.precisions.split(","):
+    if given.experiment is not None and given.reference not in given.precisions:
         parser.error(f"--reference {given.reference} is not among --precisions")
-    show(parser, given, measured, print_table, draw)
+    for precision in given.precisions if given.experiment is not None else ():
+        if (given.out / precision).exists():
+            parser.error(f"{given.out / precision} is there already: choose another --out")
+    show(parser, given, measured, print_table, draw, check)
 
 
 if __name__ == "__main__":
-    main()
+    ended(main)

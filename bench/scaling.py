@@ -14,14 +14,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypedDict
 
+import msgspec
+from arguments import PRECISIONS, ended, listed, one_of, read_experiment, whole
+from engine_process import report_of, run_engine
 from kept_figures import keep, parser_of, show
+
+from andrea.errors import ConfigError
 
 SEQUENCES = 8  # of the series that do not vary it
 BAD_CONFIG = 78  # microgpt_train's exit code where the plan does not fit
@@ -48,23 +52,74 @@ class Setting:
         return values[self.series]
 
 
-def numbers(text: str) -> list[int]:
-    """Return the numbers of a list with commas."""
-    return [int(part) for part in text.split(",") if part]
+class Refused(TypedDict):
+    """What is kept of a point that the memory does not hold."""
+
+    series: Literal["batch", "micro-batches", "context"]
+    varied: int
+    precision: str
+    batch_size: int
+    micro_batches: int
+    context: int
+    refused: str
+
+
+class Measured(TypedDict):
+    """What is kept of a point that was measured."""
+
+    series: Literal["batch", "micro-batches", "context"]
+    varied: int
+    precision: str
+    batch_size: int
+    micro_batches: int
+    context: int
+    ms: float
+    tokens: int
+    recompute: str
+
+
+class Kept(TypedDict):
+    """What is kept of an experiment: its points, and the device that has measured them."""
+
+    name: str
+    device: str | None
+    points: list[dict[str, Any]]
+
+
+def check(figures: dict[str, Any]) -> None:
+    """Raise ValueError if figures are not of the shape Kept, or nothing was measured."""
+    kept = msgspec.convert(figures, Kept)
+    reasons = []
+    for number, point in enumerate(kept["points"]):
+        try:
+            if "refused" in point:
+                reasons.append(msgspec.convert(point, Refused)["refused"])
+                continue
+            measured = msgspec.convert(point, Measured)
+        except ValueError as wrong:
+            raise ValueError(f"points[{number}]: {wrong}") from None
+        if measured["ms"] <= 0 or measured["tokens"] <= 0:
+            raise ValueError(f"points[{number}]: ms and tokens must be above 0")
+    if len(reasons) == len(kept["points"]):
+        raise ValueError("nothing was measured" + (f": {reasons[0]}" if reasons else ""))
 
 
 def settings(given: argparse.Namespace, context: int) -> list[Setting]:
     """Return the points of all series, in order."""
     points = []
-    for precision in given.precisions.split(","):
-        points += [Setting("batch", precision, batch, 1, context) for batch in numbers(given.batches)]
+    for precision in given.precisions:
+        points += [Setting("batch", precision, batch, 1, context) for batch in given.batches]
         points += [
-            Setting("micro-batches", precision, SEQUENCES, micro, context)
-            for micro in numbers(given.micro_batches)
+            Setting("micro-batches", precision, SEQUENCES, micro, context) for micro in given.micro_batches
         ]
-        for length in numbers(given.contexts):
+        for length in given.contexts:
             if (SEQUENCES * context) % length == 0:
                 points.append(Setting("context", precision, SEQUENCES * context // length, 1, length))
+    if not points:
+        raise ConfigError(
+            f"--contexts: none divides the {SEQUENCES * context} tokens of a step "
+            f"({SEQUENCES} sequences of {given.experiment}); name one that does"
+        )
     return points
 
 
@@ -73,20 +128,18 @@ def measure(point: Setting, experiment: dict[str, Any], given: argparse.Namespac
     path = folder / f"context-{point.context}.json"
     changed = {**experiment, "model": {**experiment["model"], "context": point.context}}
     path.write_text(json.dumps(changed), encoding="utf-8")
-    command = [given.binary, "--bench", "--json", "--bench-only", "none", "--config", path]
+    command = ["--bench", "--json", "--bench-only", "none", "--config", path]
     command += ["--device", given.device, "--precision", point.precision, "--bench-steps", given.steps]
     command += ["--batch-size", point.batch_size, "--micro-batches", point.micro_batches]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    done = run_engine(given.binary, *command)
     if done.returncode == BAD_CONFIG:
         return done.stderr.strip().splitlines()[-1]
-    if done.returncode != 0:
-        sys.exit(done.stderr.strip())
-    return json.loads(done.stdout)
+    return report_of(done)
 
 
 def measured(given: argparse.Namespace) -> dict[str, Any]:
     """Measure all points."""
-    experiment = json.loads(given.experiment.read_text(encoding="utf-8"))
+    experiment = read_experiment(given.experiment)
     result: dict[str, Any] = {"name": experiment["name"], "device": None, "points": []}
     with tempfile.TemporaryDirectory() as folder:
         for point in settings(given, experiment["model"]["context"]):
@@ -174,13 +227,20 @@ def draw(results: list[dict[str, Any]], path: Path) -> None:
 def main() -> None:
     """Measure or read, and show."""
     parser = parser_of(__doc__)
-    parser.add_argument("--precisions", default="fp16", help="with commas")
-    parser.add_argument("--batches", default="1,2,4,8,16,32,64")
-    parser.add_argument("--micro-batches", default="1,2,4,8")
-    parser.add_argument("--contexts", default="256,512,1024,2048,4096")
-    parser.add_argument("--steps", type=int, default=20, help="timed steps of a point")
-    show(parser, parser.parse_args(), measured, print_tables, draw)
+    parser.add_argument("--precisions", type=listed(one_of(PRECISIONS)), default="fp16", help="with commas")
+    for flag, points in (
+        ("--batches", "1,2,4,8,16,32,64"),
+        ("--micro-batches", "1,2,4,8"),
+        ("--contexts", "256,512,1024,2048,4096"),
+    ):
+        without = 'with commas; "" leaves this series out'
+        parser.add_argument(flag, type=listed(whole(), empty=True), default=points, help=without)
+    parser.add_argument("--steps", type=whole(), default=20, help="timed steps of a point")
+    given = parser.parse_args()
+    if not (given.batches or given.micro_batches or given.contexts):
+        parser.error("nothing to measure: name --batches, --micro-batches or --contexts")
+    show(parser, given, measured, print_tables, draw, check)
 
 
 if __name__ == "__main__":
-    main()
+    ended(main)

@@ -1,12 +1,12 @@
 """A training step of an experiment beside PyTorch's on the same device, in one run.
 
-    python bench/torch_step.py EXPERIMENT.json [--device cuda|cpu] [--precision fp16] [--batch-size 8]
-                               [--threads N]
+    python bench/torch_step.py EXPERIMENT.json [--device cuda|cpu] [--precision fp16,bf16,fp8]
+                               [--batch-size 8] [--threads N]
 
-Ours is `microgpt_train --bench`; its precision is --precision. PyTorch trains the same shape with fused AdamW
-and global clipping: on a GPU compiled and recorded as one CUDA graph a step, under bf16 autocast where ours
-has 16 or 8 bits, in strict float32 for fp32; on the CPU eager float32. Rounds alternate, so that clocks and
-neighbours trouble both. Above 1 the ratio says that ours is faster. Without PyTorch ours is timed alone.
+Ours is `microgpt_train --bench`, in each precision of --precision. PyTorch trains the same shape with fused
+AdamW and global clipping: on a GPU compiled and recorded as one CUDA graph a step, under bf16 autocast where
+ours has 16 or 8 bits, in strict float32 for fp32; on the CPU eager float32. Rounds alternate, so that clocks
+and neighbours trouble all. Above 1 a ratio says that ours is faster. Without PyTorch ours is timed alone.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
-import json
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from arguments import PRECISIONS, ended, listed, one_of, read_experiment, whole
+from engine_process import report_of, run_engine
 from torch_peer import gpt2_like
 
 from andrea.binary import path_of_binary
@@ -30,17 +29,24 @@ from andrea.binary import path_of_binary
 WARM_UP = 8
 
 
-def ours(given: argparse.Namespace) -> dict[str, Any]:
+def ours(given: argparse.Namespace, precision: str) -> dict[str, Any]:
     """Return the report of our benchmark, without its operations."""
-    command = [given.binary, "--bench", "--json", "--bench-only", "none", "--config", given.experiment]
-    command += ["--device", given.device, "--precision", given.precision, "--micro-batches", 1]
+    command = ["--bench", "--json", "--bench-only", "none", "--config", given.experiment]
+    command += ["--device", given.device, "--precision", precision, "--micro-batches", 1]
     command += ["--batch-size", given.batch_size, "--bench-steps", given.steps]
     command += ["--threads", given.threads] if given.threads else []
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(done.stderr.strip())
-    report: dict[str, Any] = json.loads(done.stdout)
-    return report
+    return report_of(run_engine(given.binary, *command))
+
+
+def torch_missing(device: str) -> str | None:
+    """Return why PyTorch cannot be timed on a device; None if it can."""
+    if importlib.util.find_spec("torch") is None:
+        return "PyTorch is not installed; pip install torch to compare"
+    import torch
+
+    if device == "cuda" and not torch.cuda.is_available():
+        return f"PyTorch {torch.__version__} finds no GPU; install it with CUDA to compare"
+    return None
 
 
 def torch_step(shape: dict[str, Any], threads: int, given: argparse.Namespace) -> Callable[[], None]:
@@ -62,7 +68,7 @@ def torch_step(shape: dict[str, Any], threads: int, given: argparse.Namespace) -
     )
 
     def work() -> None:
-        narrow = given.precision != "fp32"
+        narrow = given.precision != ["fp32"]
         with torch.autocast("cuda", torch.bfloat16) if narrow else contextlib.nullcontext():
             loss = forward(ids, targets)
         loss.backward()
@@ -109,40 +115,53 @@ def main() -> None:
     parser.add_argument("experiment", type=Path)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument(
-        "--precision", choices=["fp32", "fp16", "bf16", "fp8"], help="default: fp16, on the CPU fp32"
+        "--precision",
+        type=listed(one_of(PRECISIONS)),
+        help="ours, with commas; default: fp16, on the CPU fp32",
     )
-    parser.add_argument("--batch-size", type=int, default=8)
-    parser.add_argument("--threads", type=int, default=0, help="of both, on the CPU; 0: one a usable core")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, help="timed steps of each in a round; default: 40, on the CPU 5")
+    parser.add_argument("--batch-size", type=whole(), default=8)
+    parser.add_argument(
+        "--threads", type=whole(0), default=0, help="of both, on the CPU; 0: one a usable core"
+    )
+    parser.add_argument("--rounds", type=whole(), default=3)
+    parser.add_argument(
+        "--steps", type=whole(), help="timed steps of each in a round; default: 40, on the CPU 5"
+    )
     parser.add_argument("--binary", default=str(path_of_binary()), help="microgpt_train")
     given = parser.parse_args()
     on_cpu = given.device == "cpu"
-    given.precision = given.precision or ("fp32" if on_cpu else "fp16")
+    given.precision = given.precision or ["fp32" if on_cpu else "fp16"]
     given.steps = given.steps or (5 if on_cpu else 40)
-    if on_cpu and given.precision != "fp32":
+    if on_cpu and given.precision != ["fp32"]:
         parser.error("on the CPU: --precision fp32")
-    shape = json.loads(given.experiment.read_text(encoding="utf-8"))["model"]
-    step = None
-    our_ms, their_ms = [], []
+    if "fp32" in given.precision and given.precision != ["fp32"]:
+        parser.error("--precision: PyTorch beside fp32 is another one than beside the others; run fp32 alone")
+    shape = read_experiment(given.experiment)["model"]
+    step = missing = None
+    our_ms: dict[str, list[float]] = {precision: [] for precision in given.precision}
+    their_ms: list[float] = []
     for number in range(given.rounds):
-        report = ours(given)
-        our_ms.append(float(report["step"]["mean_ms"]))
+        for precision, times in our_ms.items():
+            report = ours(given, precision)
+            times.append(float(report["step"]["mean_ms"]))
         if number == 0:
-            print(f"{report['name']} {given.precision} B={given.batch_size}, {report['device']['name']}")
-            if importlib.util.find_spec("torch"):
+            print(f"{report['name']} B={given.batch_size}, {report['device']['name']}")
+            missing = torch_missing(given.device)
+            if missing is None:
                 step = torch_step(shape, report["device"]["threads"], given)
-        line = f"  round {number + 1}: ours {our_ms[-1]:.3f} ms"
+        line = f"  round {number + 1}: "
+        line += ", ".join(f"{precision} {times[-1]:.3f} ms" for precision, times in our_ms.items())
         if step is not None:
             their_ms.append(torch_ms(step, given))
-            line += f", PyTorch {their_ms[-1]:.3f} ms, ratio {their_ms[-1] / our_ms[-1]:.3f}"
+            line += f", PyTorch {their_ms[-1]:.3f} ms"
         print(line, flush=True)
-    if their_ms:
-        ratio = statistics.median(their_ms) / statistics.median(our_ms)
-        print(f"  ratio {ratio:.3f} (PyTorch's median round over ours)")
-    else:
-        print("  no ratio: PyTorch is not installed; pip install torch to compare")
+    if not their_ms:
+        print(f"  no ratio: {missing}")
+        return
+    for precision, times in our_ms.items():
+        ratio = statistics.median(their_ms) / statistics.median(times)
+        print(f"  {precision}: ratio {ratio:.3f} (PyTorch's median round over ours)")
 
 
 if __name__ == "__main__":
-    main()
+    ended(main)

@@ -191,10 +191,10 @@ void set(CommandLine& line, int flag, const char* value) {
       line.json = true;
       break;
     case kBatchSize:
-      line.batch_size = integer("batch-size", value, 1, 1 << 24);
+      line.batch_size = integer("batch-size", value, 1, 1 << 20);
       break;
     case kMicroBatches:
-      line.micro_batches = integer("micro-batches", value, 1, 1 << 24);
+      line.micro_batches = integer("micro-batches", value, 1, 1 << 20);
       break;
     case kRecompute:
       line.recompute = value_of("recompute", [&] { return parse_recompute(value); });

@@ -23,8 +23,8 @@ struct Changes {
 
 void apply(const Changes& changes, Experiment* experiment) {
   const auto positive = [](const char* name, std::int64_t value) {
-    if (value < 1 || value > (1 << 24))
-      throw ConfigError(std::string(name) + ": must be 1 to 16777216, is " + std::to_string(value));
+    if (value < 1 || value > (1 << 20))
+      throw ConfigError(std::string(name) + ": must be 1 to 1048576, is " + std::to_string(value));
     return value;
   };
   TrainConfig& train = experiment->train;

@@ -37,6 +37,10 @@ struct Extent {
   std::int64_t vocab = 0;      ///< V
   std::int64_t vocab_pad = 0;  ///< Vp
   std::int64_t n_params = 0;   ///< elements of the parameter arena, padding included
+  /// Linear layers may keep what their backward pass needs of x and W in a form of their own, in the kept
+  /// memory. Every backward pass then follows its forward pass, with the same weights, and need not find what
+  /// lay in x; k_mlp_fwd need not write g.
+  bool keep_factors = false;
 };
 
 /// What one optimizer step needs from the host. Lives in device memory, uploaded before each step.
@@ -74,11 +78,13 @@ class Ops {
   virtual std::size_t act_bytes() const = 0;
   /// Bytes of the scratch memory all calls for this extent (and any smaller batch or context) need.
   virtual std::size_t scratch_bytes(const Extent& extent) const = 0;
-  /// Where that memory is. Called once, before any operation.
+  /// Where that memory is. Called before any operation.
   virtual void set_scratch(void* scratch, std::size_t bytes) = 0;
-  /// Bytes the back end keeps for itself from operation to operation (FP8: largest magnitudes of tensors).
+  /// Bytes the back end keeps for itself from operation to operation (FP8: largest magnitudes of tensors, and
+  /// with extent.keep_factors the factors of products; that these bytes grow with it says that it does so).
   virtual std::size_t kept_bytes(const Extent& /*extent*/) const { return 0; }
-  /// Where that memory is, kept_bytes(extent) of it. Called once, before any operation, unless that is 0.
+  /// Where that memory is, kept_bytes(extent) of it. Called before any operation, unless that is 0;
+  /// again means that all is forgotten.
   virtual void set_kept(void* /*kept*/, const Extent& /*extent*/) {}
   /// float -> act_t for n values; false when act_t is float and parameters are used in place.
   virtual bool needs_compute_weights() const { return act_bytes() != sizeof(float); }
@@ -134,7 +140,8 @@ class Ops {
   // ---- MLP: h [rows, 4d] = x W_1^T, g = gelu(h) (tanh form), out [rows, d] = residual + g W_2^T
   virtual void k_mlp_fwd(act_t* out, act_t* h, act_t* g, const act_t* x, const act_t* w_1, const act_t* w_2,
                          const act_t* residual, std::int64_t rows, std::int64_t d) = 0;
-  /// g holds gelu(h), or with recompute_g is memory for it. dh [rows, 4d] is working memory and may be h.
+  /// g holds gelu(h), or with recompute_g or kept factors is working memory. dh [rows, 4d] is working memory
+  /// and may be h.
   virtual void k_mlp_bwd(act_t* dx, float* dw_1, float* dw_2, act_t* dh, const act_t* dout, const act_t* x,
                          const act_t* h, act_t* g, const act_t* w_1, const act_t* w_2, std::int64_t rows,
                          std::int64_t d, bool recompute_g, bool accumulate) = 0;

@@ -291,6 +291,21 @@ def test_init_makes_a_run_that_trains(tmp_path: Path) -> None:
     assert "is a file" in in_the_way.stderr
     absent = cli("init", "--size", "nano", "--data", tmp_path / "absent.txt", "--out", tmp_path / "other")
     assert absent.returncode == 74
+    (tmp_path / "empty.txt").write_text(" \n\n")
+    nothing = cli(
+        "init",
+        "--size",
+        "nano",
+        "--data",
+        text,
+        "--data",
+        tmp_path / "empty.txt",
+        "--out",
+        tmp_path / "other",
+    )
+    assert nothing.returncode == 65
+    assert f"{tmp_path / 'empty.txt'}: no text in it" in nothing.stderr
+    assert not (tmp_path / "other").exists()
     os.mkfifo(tmp_path / "pipe")  # it was waited for without end
     for endless in (tmp_path / "pipe", "/dev/zero"):
         refused = cli("init", "--size", "NANO", "--data", endless, "--out", tmp_path / "other")

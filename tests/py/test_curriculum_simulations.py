@@ -17,7 +17,9 @@ def simulate() -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(path.parent))  # where its imports are, as when it is run
+        spec.loader.exec_module(module)
     return module
 
 

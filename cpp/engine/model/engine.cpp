@@ -77,8 +77,12 @@ StepControl step_control(const TrainConfig& train, std::int64_t step) {
 
 namespace {
 
-void check_precision(const Experiment& experiment) {
-  constexpr std::int64_t kMultiple = 16;
+void check_cuda_limits(const Experiment& experiment, const std::string& device) {
+  if (device == "cuda" && experiment.train.batch_size > cuda::kMostSequences)
+    throw ConfigError("train.batch_size: CUDA attention takes at most " +
+                      std::to_string(cuda::kMostSequences) + " sequences, not " +
+                      std::to_string(experiment.train.batch_size) + "; raise micro_batches instead");
+  constexpr std::int64_t kMultiple = cuda::kFp8Multiple;
   if (experiment.train.precision == Precision::kFp8 && experiment.model.d_model % kMultiple != 0)
     throw ConfigError("train.precision: \"fp8\" needs a model.d_model that is a multiple of " +
                       std::to_string(kMultiple) + ", not " + std::to_string(experiment.model.d_model) +
@@ -88,7 +92,7 @@ void check_precision(const Experiment& experiment) {
 }  // namespace
 
 PlanReport plan_report(const Experiment& experiment, const EngineOptions& options) {
-  check_precision(experiment);
+  check_cuda_limits(experiment, options.device);
   const ModelShape shape(experiment.model);
   // A device that is not here is planned by the rules of its back end.
   Backend backend;
@@ -126,7 +130,7 @@ Engine::Engine(const Experiment& experiment, const EngineOptions& options)
     : experiment_(experiment),
       shape_(experiment.model),
       backend_(make_backend(backend_request(experiment, options))) {
-  check_precision(experiment);
+  check_cuda_limits(experiment, device_info().backend);
   if (shape_.n_params > INT32_MAX)
     throw ConfigError("model: " + std::to_string(shape_.n_params) +
                       " parameters, but a checkpoint counts them in 32 bits (at most 2147483647)");

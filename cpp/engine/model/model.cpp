@@ -42,7 +42,8 @@ Model::Model(const ModelShape& shape, const MemoryPlan& plan, Backend& backend)
     throw;
   }
   ops_.set_scratch(buffer<void>("scratch"), static_cast<std::size_t>(plan_.entry("scratch").bytes));
-  const Extent extent = extent_of(shape_, plan_.request.batch);
+  Extent extent = extent_of(shape_, plan_.request.batch);
+  extent.keep_factors = plan_.keeps_factors;
   if (ops_.kept_bytes(extent) > 0) ops_.set_kept(buffer<void>("kept"), extent);
 
   params_ = buffer<float>("params");
@@ -54,8 +55,8 @@ Model::Model(const ModelShape& shape, const MemoryPlan& plan, Backend& backend)
 
   // A buffer that all layers share stands once in the plan, under index 0.
   const std::int64_t rows = plan_.request.batch * shape_.context;
-  const bool gelu = plan_.request.recompute >= Recompute::kGelu;
-  const bool cheap = plan_.request.recompute >= Recompute::kCheap;
+  const bool gelu = plan_.keeps_factors || plan_.request.recompute >= Recompute::kGelu;
+  const bool cheap = plan_.keeps_factors || plan_.request.recompute >= Recompute::kCheap;
   const bool whole = plan_.request.recompute == Recompute::kLayer;
   float* stats = buffer<float>("ln_stats");
   act_t* residual = buffer<act_t>("residual");

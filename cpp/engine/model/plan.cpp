@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <utility>
 
 #include "engine/errors.h"
@@ -70,8 +71,8 @@ const char* recompute_name(Recompute level) {
 }
 
 Extent extent_of(const ModelShape& shape, std::int64_t batch) {
-  return {batch,         shape.context, shape.d_model,   shape.n_head,
-          shape.n_layer, shape.vocab,   shape.vocab_pad, shape.arena_size};
+  return {batch,       shape.context,   shape.d_model,    shape.n_head,          shape.n_layer,
+          shape.vocab, shape.vocab_pad, shape.arena_size, /*keep_factors=*/false};
 }
 
 MemoryPlan::MemoryPlan(const ModelShape& shape, const PlanRequest& plan_request, const BackendNeeds& needs)
@@ -103,9 +104,11 @@ MemoryPlan::MemoryPlan(const ModelShape& shape, const PlanRequest& plan_request,
     request.recompute = Recompute::kLayer;  // no backward pass: layers take turns in the same buffers
   }
 
-  // Kept from forward to backward: once a layer, or once in all where the backward pass computes it again.
-  const bool gelu = request.recompute >= Recompute::kGelu;
-  const bool cheap = request.recompute >= Recompute::kCheap;
+  // Kept from forward to backward: once a layer, or once in all where the backward pass computes it again or
+  // finds the factors of its products.
+  keeps_factors = request.recompute == Recompute::kNothing && needs.factor_bytes > 0;
+  const bool gelu = keeps_factors || request.recompute >= Recompute::kGelu;
+  const bool cheap = keeps_factors || request.recompute >= Recompute::kCheap;
   const bool whole = request.recompute == Recompute::kLayer;
   const auto add_layers = [&](const std::string& name, std::int64_t bytes, bool again) {
     if (again) return share(name + ".0", Turn::kLayers, bytes);
@@ -134,7 +137,10 @@ MemoryPlan::MemoryPlan(const ModelShape& shape, const PlanRequest& plan_request,
     share("d_qkv", Turn::kLayers, rows * 3 * d * act);
   }
   add("scratch", "workspace", needs.scratch_bytes);
-  if (needs.kept_bytes > 0) add("kept", "workspace", needs.kept_bytes);
+  if (keeps_factors)
+    add("kept", "activations", needs.kept_bytes + needs.factor_bytes);
+  else if (needs.kept_bytes > 0)
+    add("kept", "workspace", needs.kept_bytes);
 
   // Generation: one token of each sequence at a time.
   const std::int64_t sequences = request.sequences;
@@ -173,19 +179,24 @@ std::int64_t MemoryPlan::decode_input_bytes() const {
 
 NeedsOfBatch backend_needs(const ModelShape& shape, const Ops& ops) {
   return [&shape, &ops](std::int64_t batch) {
+    Extent extent = extent_of(shape, batch);
+    const auto kept = static_cast<std::int64_t>(ops.kept_bytes(extent));
+    extent.keep_factors = true;
     return BackendNeeds{static_cast<std::int64_t>(ops.act_bytes()),
-                        static_cast<std::int64_t>(ops.scratch_bytes(extent_of(shape, batch))),
-                        ops.grad_norm_partials(shape.arena_size),
-                        static_cast<std::int64_t>(ops.kept_bytes(extent_of(shape, batch)))};
+                        static_cast<std::int64_t>(ops.scratch_bytes(extent)),
+                        ops.grad_norm_partials(shape.arena_size), kept,
+                        static_cast<std::int64_t>(ops.kept_bytes(extent)) - kept};
   };
 }
 
 NeedsOfBatch cuda_needs(const ModelShape& shape, Precision precision) {
   return [&shape, precision](std::int64_t batch) {
-    return BackendNeeds{cuda::activation_bytes(precision),
-                        cuda::scratch_bytes_by_rule(extent_of(shape, batch), precision),
-                        cuda::grad_norm_partials_by_rule(shape.arena_size),
-                        cuda::kept_bytes_by_rule(extent_of(shape, batch), precision)};
+    Extent extent = extent_of(shape, batch);
+    const std::int64_t kept = cuda::kept_bytes_by_rule(extent, precision);
+    extent.keep_factors = true;
+    return BackendNeeds{cuda::activation_bytes(precision), cuda::scratch_bytes_by_rule(extent, precision),
+                        cuda::grad_norm_partials_by_rule(shape.arena_size), kept,
+                        cuda::kept_bytes_by_rule(extent, precision) - kept};
   };
 }
 
@@ -251,13 +262,20 @@ std::int64_t largest_batch(const ModelShape& shape, PlanRequest request, const N
     return closest_plan(shape, request, needs, available).device_bytes <= available;
   };
   if (!fits(1)) return 0;
-  std::int64_t low = 1, high = 2;
-  while (high < (std::int64_t{1} << 24) && fits(high)) low = high, high *= 2;
-  while (high - low > 1) {
-    const std::int64_t middle = low + (high - low) / 2;
-    (fits(middle) ? low : high) = middle;
+  // FP8 keeps factors for some numbers of rows and activations for others; within a class memory only grows.
+  const std::int64_t classes = request.precision == Precision::kFp8
+                                   ? cuda::kFp8Multiple / std::gcd(cuda::kFp8Multiple, shape.context)
+                                   : 1;
+  std::int64_t largest = 1;
+  for (std::int64_t offset = 0; offset < classes; ++offset) {
+    std::int64_t low = 0, high = (cuda::kMostSequences - offset) / classes + 1;  // in steps of `classes`
+    while (high - low > 1) {
+      const std::int64_t middle = low + (high - low) / 2;
+      (fits(offset + middle * classes) ? low : high) = middle;
+    }
+    if (const std::int64_t batch = offset + low * classes; batch > largest && fits(batch)) largest = batch;
   }
-  return low;
+  return largest;
 }
 
 MemoryPlan fit_plan(const ModelShape& shape, PlanRequest request, const NeedsOfBatch& needs,

@@ -15,7 +15,7 @@ namespace andrea {
 /// What the backward pass computes again instead of keeping it. The levels give the same bits, but for one
 /// case: in 16 bits at d_model >= 768 on CUDA, kNothing takes gelu' from the library (docs/KERNELS.md).
 enum class Recompute {
-  kNothing = 0,  ///< every activation is kept
+  kNothing = 0,  ///< every activation is kept (FP8: what products read of them, as their factors)
   kGelu = 1,     ///< GELU again, in the pass that needs its derivative anyway
   kCheap = 2,    ///< LayerNorm outputs and GELU again
   kLayer = 3,    ///< each layer's whole forward pass again, from its input
@@ -52,6 +52,7 @@ struct BackendNeeds {
   std::int64_t scratch_bytes = 0;       ///< Ops::scratch_bytes for the extent
   std::int64_t grad_norm_partials = 0;  ///< Ops::grad_norm_partials for the arena
   std::int64_t kept_bytes = 0;          ///< Ops::kept_bytes for the extent
+  std::int64_t factor_bytes = 0;        ///< what kept_bytes grows by with Extent::keep_factors
 };
 /// The same as a function of the batch.
 using NeedsOfBatch = std::function<BackendNeeds(std::int64_t batch)>;
@@ -93,6 +94,7 @@ class MemoryPlan {
   std::int64_t shared_bytes = 0;    ///< of it, the region that logits, layers and sampling use in turns
   std::int64_t host_bytes = 0;      ///< staging of batches and results, the snapshot, and:
   std::int64_t transfer_bytes = 0;  ///< the host buffer that weights and logits travel through
+  bool keeps_factors = false;       ///< Extent::keep_factors: LayerNorm and GELU outputs serve one layer each
 };
 
 /// Extent of one micro-batch, for Ops::scratch_bytes.
@@ -110,7 +112,7 @@ MemoryPlan closest_plan(const ModelShape& shape, PlanRequest request, const Need
                         std::int64_t available);
 MemoryPlan fit_plan(const ModelShape& shape, PlanRequest request, const NeedsOfBatch& needs,
                     std::int64_t available);
-/// Largest B that fits at any recompute level; 0 if not even one row does.
+/// Largest B that fits at any recompute level, up to cuda::kMostSequences; 0 if not even one row does.
 std::int64_t largest_batch(const ModelShape& shape, PlanRequest request, const NeedsOfBatch& needs,
                            std::int64_t available);
 

@@ -101,8 +101,9 @@ ResumeCheck check_resume(const RunState& state, Engine& engine, std::uint64_t to
     check.warnings.push_back("not bit-exact from here: written by version " + state.version + ", this is " +
                              ANDREA_VERSION);
   const char* level = recompute_key(engine.plan().request.recompute);
+  const Precision precision = engine.experiment().train.precision;
   if (!state.recompute.empty() && state.recompute != level &&
-      engine.experiment().train.precision != Precision::kFp32)
+      (precision == Precision::kFp16 || precision == Precision::kBf16))
     check.warnings.push_back(
         "perhaps not bit-exact from here: the backward pass computed again \"" + state.recompute +
         "\", now \"" + level +

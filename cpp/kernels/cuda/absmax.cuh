@@ -29,26 +29,18 @@ __device__ __forceinline__ float inverse_scale_of(std::uint32_t largest) {
   return __uint_as_float(static_cast<std::uint32_t>(127 - e) << 23);
 }
 
-/// Every thread of every block of a kernel calls it with the largest magnitude it has seen. The block that
-/// ends last sets the result and leaves the slot ready for the next kernel; `finish` = false leaves that to a
-/// further kernel over the same tensor. Maxima do not depend on their order: deterministic.
-__device__ __forceinline__ void publish_largest(Absmax* slot, std::uint32_t mine, bool finish = true) {
+/// Every thread of every block of a kernel calls it with the largest magnitude it has seen. No block waits
+/// for another, nor for what it has written itself: readers come in a later kernel. Maxima do not depend on
+/// their order: deterministic.
+__device__ __forceinline__ void publish_largest(Absmax* slot, std::uint32_t mine) {
   __shared__ std::uint32_t of_block;
   if (threadIdx.x == 0) of_block = 0;
   __syncthreads();
   mine = __reduce_max_sync(kFullWarp, mine);
   if (threadIdx.x % 32 == 0) atomicMax(&of_block, mine);
   __syncthreads();
-  if (threadIdx.x != 0) return;
-  // The running maximum only grows: an old value costs an atomic, never a wrong result.
-  if (of_block > __ldcg(&slot->running)) atomicMax(&slot->running, of_block);
-  if (!finish) return;
-  __threadfence();
-  const std::uint32_t last = gridDim.x * gridDim.y * gridDim.z - 1;
-  if (atomicInc(&slot->finished, last) != last) return;
-  __threadfence();
-  slot->largest = atomicExch(&slot->running, 0U);
-  slot->inverse_scale = inverse_scale_of(slot->largest);
+  // The maximum only grows: an old value costs an atomic, never a wrong result.
+  if (threadIdx.x == 0 && of_block > __ldcg(&slot->bits)) atomicMax(&slot->bits, of_block);
 }
 
 /// What a thread has stored of a tensor, for kernels that are asked for the largest magnitude (slot) or not.
@@ -69,8 +61,8 @@ struct Largest {
     see(x);
     see(y);
   }
-  __device__ __forceinline__ void publish(bool finish = true) {
-    if (slot != nullptr) publish_largest(slot, value, finish);
+  __device__ __forceinline__ void publish() {
+    if (slot != nullptr) publish_largest(slot, value);
   }
 };
 

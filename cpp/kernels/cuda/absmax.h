@@ -5,13 +5,10 @@
 
 namespace andrea::cuda {
 
-/// In device memory, zero at first. Kernels that write a tensor set it (absmax.cuh), those that cast it to
-/// FP8 and the products read it.
-struct alignas(16) Absmax {
-  float inverse_scale;    ///< 2^-e: a value is its FP8 number times this
-  std::uint32_t largest;  ///< bits of the largest magnitude
-  std::uint32_t running;  ///< of the blocks that have ended so far
-  std::uint32_t finished;
+/// In device memory, zero before the tensor is written. Kernels that write the tensor raise it (absmax.cuh),
+/// those that cast it to FP8 read it.
+struct Absmax {
+  std::uint32_t bits;  ///< of the largest magnitude, as a float
 };
 
 /// Elements of a weight tensor that share one entry of the table AdamW writes.

@@ -30,9 +30,9 @@ void check_shape(std::int64_t B, std::int64_t H, std::int64_t hd) {
   if (hd > kMaxHeadDim)
     throw ConfigError("head dim " + std::to_string(hd) + ": CUDA attention takes at most " +
                       std::to_string(kMaxHeadDim) + " (raise n_head)");
-  if (B > 65535 || H > 65535)
-    throw ConfigError("CUDA attention takes at most 65535 sequences and heads, not " + std::to_string(B) +
-                      " and " + std::to_string(H));
+  if (B > kMostSequences || H > kMostSequences)
+    throw ConfigError("CUDA attention takes at most " + std::to_string(kMostSequences) +
+                      " sequences and heads, not " + std::to_string(B) + " and " + std::to_string(H));
 }
 
 /// Heads that are whole chunks of 16 bytes, in arrays that begin with one.

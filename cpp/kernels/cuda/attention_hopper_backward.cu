@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(kThreads, kQueryBlocks)
       store_pair<T>(to, 8 * n + lane % 4 * 2, hd, x, y, kVectors);
     }
   }
-  largest.publish(/*finish=*/false);
+  largest.publish();
 #endif
 }
 

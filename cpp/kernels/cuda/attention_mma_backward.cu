@@ -252,7 +252,7 @@ __global__ void __launch_bounds__(kThreads, QueryConfig<kWidth>::kBlocks)
         store_pair<T>(to, 8 * n + lane % 4 * 2, hd, x, y, vectors);
       }
     }
-  largest.publish(/*finish=*/false);
+  largest.publish();
 }
 
 template <typename T, int kWidth>

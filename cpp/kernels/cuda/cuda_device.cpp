@@ -73,10 +73,13 @@ CudaDevice::CudaDevice(Precision precision, bool allow_tf32)
   // Blocking waits: the host thread sleeps instead of burning a core; a queued step hides the wake-up.
   for (cudaEvent_t& event : marks_)
     ANDREA_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync));
-  gemm_ = std::make_unique<GemmTable>(precision, allow_tf32);
   const char* const portable = std::getenv("ANDREA_PORTABLE_KERNELS");
-  hopper_kernels_ =
-      kWithHopper && capability_of(device_) == "9.0" && (portable == nullptr || std::string(portable) != "1");
+  const bool hopper =
+      capability_of(device_) == "9.0" && (portable == nullptr || std::string(portable) != "1");
+  hopper_kernels_ = kWithHopper && hopper;
+  int multiprocessors = 0;
+  ANDREA_CUDA_CHECK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device_));
+  gemm_ = std::make_unique<GemmTable>(precision, allow_tf32, hopper ? multiprocessors : 0);
 }
 
 CudaDevice::~CudaDevice() {

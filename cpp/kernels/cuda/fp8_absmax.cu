@@ -38,6 +38,7 @@ __global__ void __launch_bounds__(kThreads) k_absmax(Absmax* absmax, const bf16*
   largest.publish();
 }
 
+template <bool kWriteG>
 __global__ void __launch_bounds__(kThreads) k_gelu(bf16* g, Absmax* absmax, const bf16* h, std::int64_t n) {
   Largest<bf16> largest{absmax};
   for (std::int64_t i = first_vector(); i < n; i += vector_stride()) {
@@ -46,7 +47,7 @@ __global__ void __launch_bounds__(kThreads) k_gelu(bf16* g, Absmax* absmax, cons
 #pragma unroll
     for (int k = 0; k < kVector; ++k) v[k] *= gate<bf16>(v[k]);
     largest.see(v);
-    store_floats<kVector>(g + i, v);
+    if (kWriteG) store_floats<kVector>(g + i, v);
   }
   largest.publish();
 }
@@ -103,8 +104,7 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x % 32 == 0) atomicMax(&of_block, largest);
   __syncthreads();
   if (threadIdx.x != 0) return;
-  place.absmax->largest = of_block;
-  place.absmax->inverse_scale = inverse_scale_of(of_block);
+  place.absmax->bits = of_block;
 }
 
 __global__ void k_take_count(std::int32_t* total, std::uint32_t* counter) {
@@ -131,7 +131,10 @@ void weights_absmax(const std::vector<WeightPlace>& places, const bf16* arena, c
 }
 
 void gelu_with_absmax(bf16* g, Absmax* absmax, const bf16* h, std::int64_t n, cudaStream_t stream) {
-  k_gelu<<<blocks_over(n), kThreads, 0, stream>>>(g, absmax, h, n);
+  if (g != nullptr)
+    k_gelu<true><<<blocks_over(n), kThreads, 0, stream>>>(g, absmax, h, n);
+  else
+    k_gelu<false><<<blocks_over(n), kThreads, 0, stream>>>(nullptr, absmax, h, n);
   ANDREA_CUDA_LAUNCHED("gelu_with_absmax");
 }
 

@@ -14,6 +14,8 @@ namespace andrea::cuda {
 /// Each product's factors are cast to E4M3, scaled by a power of two from their own largest magnitude. That
 /// magnitude is left by the kernel that writes the tensor (LayerNorm, attention, GELU, AdamW and their
 /// backward twins), so that the cast is the only additional pass. Why E4M3 backward too: docs/KERNELS.md.
+/// With Extent::keep_factors the forward pass casts inputs and weights in both layouts at once and keeps the
+/// one that backward needs; GELU then goes into its cast, and is never written in bfloat16.
 /// Products of a number of rows that is no multiple of 16, and those of decoding, where a text must not
 /// depend on its neighbours, stay in bfloat16.
 class Fp8Ops final : public CudaOps<__nv_bfloat16> {
@@ -68,54 +70,92 @@ class Fp8Ops final : public CudaOps<__nv_bfloat16> {
   Absmax* absmax_of(const act_t* out) override;
 
  private:
-  /// What is known of the tensor at some address.
-  struct Known {
-    Absmax* absmax = nullptr;
-    bool current = false;  ///< *absmax is that of the elements which lie there now
-  };
   /// A factor of a product: E4M3 numbers, and what they are to be multiplied by.
   struct Factor {
-    const fp8_t* values;
-    const float* scale;
+    fp8_t* values = nullptr;
+    float* inverse_scale = nullptr;
   };
-  class CastMemory;
+  /// Weights that FP8 products have used, and what their forward pass has kept for the backward one.
+  struct Weights {
+    std::int64_t n;
+    Absmax* absmax;
+    bool current = false;  ///< *absmax is that of the elements which lie there now, and stays so
+    Factor transposed{};   ///< W^T [k, n]
+    Factor input{};        ///< x^T [k, input_rows]
+    std::int64_t input_rows = 0;
+  };
+  /// Memory that is handed out in turn to factors.
+  class CastMemory {
+   public:
+    CastMemory() = default;
+    CastMemory(void* begin, std::size_t bytes) : next_(static_cast<fp8_t*>(begin)), end_(next_ + bytes) {}
+    Factor take(std::int64_t n);
+
+   private:
+    fp8_t* next_ = nullptr;
+    fp8_t* end_ = nullptr;
+  };
 
   bool fits_fp8(std::int64_t rows, std::int64_t d) const;
-  Known& known(const act_t* tensor);
-  void forget(const act_t* tensor);
-  void forget(const act_t* begin, std::int64_t n);
+  void begin_pass();
+  /// Makes sure that the next n calls of next_absmax() take slots of one pass.
+  void reserve_absmaxes(std::int64_t n);
+  /// A largest magnitude that nobody uses, zero.
+  Absmax* next_absmax();
+  void forget(const act_t* tensor) { written_.erase(tensor); }
   /// The absmax of a tensor of n elements: its writer's, or else found now.
   const Absmax* absmax_in(const act_t* tensor, std::int64_t n);
-  const Absmax* absmax_in_weights(const act_t* weights, std::int64_t n);
-  Factor cast(CastMemory& memory, const act_t* x, const Absmax* absmax, std::int64_t rows, std::int64_t cols);
+  Weights& weights(const act_t* w, std::int64_t n);
+
+  /// Memory behind the workspace of the products, for `factors` elements.
+  CastMemory scratch_for(std::int64_t factors);
+  /// x [rows, cols], or gelu of it, cast to plain, transposed or both, those that have memory; both then
+  /// share a scale, that of `transposed`.
+  void cast(Factor& plain, Factor& transposed, const act_t* x, const Absmax* absmax, std::int64_t rows,
+            std::int64_t cols, bool gelu = false);
   Factor cast_transposed(CastMemory& memory, const act_t* x, const Absmax* absmax, std::int64_t rows,
                          std::int64_t cols);
   /// dy [rows, n] as it is and transposed, in one pass.
   std::pair<Factor, Factor> cast_gradient(CastMemory& memory, const act_t* dy, std::int64_t rows,
                                           std::int64_t n);
+  /// What backward needs of x [rows, k] and of w [n, k], transposed: kept, or cast now.
+  Factor input_for_bwd(CastMemory& memory, const act_t* x, const act_t* w, std::int64_t rows, std::int64_t k);
+  Factor weights_for_bwd(CastMemory& memory, const act_t* w, std::int64_t n, std::int64_t k);
+  const Weights& kept_with(const act_t* w) const;
   void multiply(GemmKind kind, void* out, const Factor& a, const Factor& b, const void* addend,
                 std::int64_t m, std::int64_t n, std::int64_t k);
 
-  /// out [rows, n] = x [rows, k] W^T + residual.
+  /// out [rows, n] = x [rows, k] W^T + residual, x = gelu(h) if gelu is true and `x` is h.
   void linear_fwd(act_t* out, const act_t* x, const act_t* w, const act_t* residual, std::int64_t rows,
-                  std::int64_t n, std::int64_t k);
+                  std::int64_t n, std::int64_t k, bool gelu = false);
   /// dW [n, k] (+)= dy^T x and dx [rows, k] = dy W, from dy [rows, n].
   void linear_bwd(act_t* dx, float* dw, const act_t* dy, const act_t* x, const act_t* w, std::int64_t rows,
                   std::int64_t n, std::int64_t k, bool accumulate);
   void find_weights_absmax();
 
-  std::map<const act_t*, Known> known_;
+  // Largest magnitudes of what operations write are handed out in turn, and start over with every forward
+  // pass; written_ says whose the ones of this pass are.
   Absmax* absmaxes_ = nullptr;
-  std::size_t n_absmaxes_ = 0;
+  std::int64_t n_absmaxes_ = 0, used_absmaxes_ = 0;
+  std::map<const act_t*, const Absmax*> written_;
+
+  std::map<const act_t*, Weights> weights_;
+  Absmax* weights_absmaxes_ = nullptr;
+  std::int64_t n_weights_ = 0;  // that weights_absmaxes_ has room for
   std::uint32_t* saturated_ = nullptr;
   std::uint32_t* pieces_ = nullptr;
   std::int64_t n_pieces_ = 0;
 
-  std::map<const act_t*, std::int64_t> weights_used_;  // in FP8 products, and their elements
-  const act_t* arena_ = nullptr;                       // AdamW's compute weights
+  bool keeps_factors_ = false;
+  CastMemory factors_;
+  std::int64_t most_rows_ = 0;  // of a kept input
+
+  const act_t* arena_ = nullptr;  // AdamW's compute weights
   std::int64_t n_arena_ = 0;
-  std::vector<WeightPlace> places_;  // weights_used_ in the arena, once AdamW has been seen; then fixed, so
-                                     // that recorded steps know all of them
+  // weights_ in the arena when AdamW was first seen; then fixed, so that all recorded steps know them. The
+  // magnitudes of those that come later are found at every use.
+  std::vector<WeightPlace> places_;
+  bool places_fixed_ = false;
   bool decoding_ = false;
 };
 

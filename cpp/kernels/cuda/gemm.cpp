@@ -6,10 +6,14 @@
 
 #include "engine/errors.h"
 #include "kernels/cuda/check.h"
+#include "kernels/cuda/gemm_costs.h"
 #include "kernels/cuda/lt_library.h"
 
 namespace andrea::cuda {
 namespace {
+
+constexpr std::size_t kKnownLibrary = 13;  // whose configurations gemm_costs.cpp names
+constexpr int kHopperAlgorithm = 66;       // the library's kernels for sm_90
 
 // cuBLASLt is column-major: it computes the transpose, out^T [n, m] = op(b) op(a), so b is its first operand.
 struct Types {
@@ -51,6 +55,20 @@ T algo_value(const cublasLtMatmulAlgo_t& algo, cublasLtMatmulAlgoConfigAttribute
   std::size_t written = 0;
   ANDREA_CUDA_CHECK(lt_library().algo_get(&algo, attribute, &value, sizeof value, &written));
   return value;
+}
+
+std::string text_of(const cublasLtMatmulAlgo_t& algo, std::size_t workspace) {
+  const auto number = [&algo](auto type, cublasLtMatmulAlgoConfigAttributes_t attribute) {
+    return std::to_string(algo_value<decltype(type)>(algo, attribute));
+  };
+  return "algo " + number(std::int32_t{}, CUBLASLT_ALGO_CONFIG_ID) + " tile " +
+         number(std::uint32_t{}, CUBLASLT_ALGO_CONFIG_TILE_ID) + " stages " +
+         number(std::uint32_t{}, CUBLASLT_ALGO_CONFIG_STAGES_ID) + " split-K " +
+         number(std::int32_t{}, CUBLASLT_ALGO_CONFIG_SPLITK_NUM) + " reduction " +
+         number(std::uint32_t{}, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME) + " workspace " +
+         std::to_string(workspace) + " swizzle " +
+         number(std::uint32_t{}, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING) + " option " +
+         number(std::uint32_t{}, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION);
 }
 
 // cuBLASLt's first operand is our b.
@@ -104,6 +122,7 @@ struct GemmTable::Plan {
   cublasLtMatmulDesc_t desc = nullptr;
   Layout a, b, out;
   cublasLtMatmulAlgo_t algo{};
+  std::size_t workspace = 0;
   GemmChoice choice;
   Plan() = default;
   ~Plan() {
@@ -113,13 +132,69 @@ struct GemmTable::Plan {
   Plan& operator=(const Plan&) = delete;
 };
 
-GemmTable::GemmTable(Precision precision, bool allow_tf32) : precision_(precision), allow_tf32_(allow_tf32) {
+GemmTable::GemmTable(Precision precision, bool allow_tf32, int hopper_multiprocessors)
+    : precision_(precision), allow_tf32_(allow_tf32), hopper_multiprocessors_(hopper_multiprocessors) {
   cublasLtHandle_t handle = nullptr;
   ANDREA_CUDA_CHECK(lt_library().create(&handle));
   handle_ = handle;
 }
 
 GemmTable::~GemmTable() { lt_library().destroy(static_cast<cublasLtHandle_t>(handle_)); }
+
+void GemmTable::prefer_by_cost(const Key& key, Plan& plan) const {
+  const LtLibrary& lt = lt_library();
+  const Types types = types_of(precision_, allow_tf32_, key.kind);
+  const auto alignment = std::min({key.align_out, key.align_a, key.align_b});
+  if (hopper_multiprocessors_ == 0 || lt.get_version() / 10000 != kKnownLibrary || types.in == CUDA_R_32F ||
+      algo_value<std::int32_t>(plan.algo, CUBLASLT_ALGO_CONFIG_ID) != kHopperAlgorithm ||
+      key.epilogue != Epilogue::kNone || alignment < 16 || key.m % 8 + key.n % 8 + key.k % 8 != 0)
+    return;
+  GemmCosts costs{};
+  switch (key.kind) {
+    case GemmKind::kForward:
+      costs = key.addend ? GemmCosts::kForwardAdd : GemmCosts::kForward;
+      break;
+    case GemmKind::kInput:
+      costs = GemmCosts::kInput;
+      break;
+    case GemmKind::kWeight:
+      costs = GemmCosts::kWeight;
+      break;
+    case GemmKind::kForward8:
+      costs = key.addend ? GemmCosts::kForwardAdd8 : GemmCosts::kForward8;
+      break;
+    default:
+      return;
+  }
+  const auto better =
+      better_configuration(costs, key.m, key.n, key.k, hopper_multiprocessors_,
+                           algo_value<std::uint32_t>(plan.algo, CUBLASLT_ALGO_CONFIG_TILE_ID),
+                           algo_value<std::int32_t>(plan.algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM));
+  if (!better) return;
+  cublasLtMatmulAlgo_t algo{};
+  const auto handle = static_cast<cublasLtHandle_t>(handle_);
+  const auto set = [&](cublasLtMatmulAlgoConfigAttributes_t attribute, const auto& value) {
+    return lt.algo_set(&algo, attribute, &value, sizeof value) == CUBLAS_STATUS_SUCCESS;
+  };
+  const std::uint32_t stages =
+      is_fp8(key.kind) ? CUBLASLT_MATMUL_STAGES_128xAUTO : CUBLASLT_MATMUL_STAGES_64xAUTO;
+  const std::uint32_t reduction =
+      better->split_k > 1 ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE;
+  cublasLtMatmulHeuristicResult_t result{};
+  if (lt.algo_init(handle, types.compute, CUDA_R_32F, types.in, types.in, types.out, types.out,
+                   kHopperAlgorithm, &algo) != CUBLAS_STATUS_SUCCESS ||
+      !set(CUBLASLT_ALGO_CONFIG_TILE_ID, better->tile) || !set(CUBLASLT_ALGO_CONFIG_STAGES_ID, stages) ||
+      !set(CUBLASLT_ALGO_CONFIG_SPLITK_NUM, better->split_k) ||
+      !set(CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, reduction) ||
+      !set(CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, better->option) ||
+      !set(CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, better->cluster) ||
+      lt.algo_check(handle, plan.desc, plan.b.get(), plan.a.get(), plan.out.get(), plan.out.get(), &algo,
+                    &result) != CUBLAS_STATUS_SUCCESS ||
+      result.workspaceSize > kGemmWorkspaceBytes)
+    return;
+  plan.algo = algo;
+  plan.workspace = result.workspaceSize;
+}
 
 const GemmTable::Plan* GemmTable::resolve(const Key& key, const void* aux, const Fp8Scales& scales) {
   if (const auto found = plans_.find(key); found != plans_.end()) return found->second.get();
@@ -184,23 +259,16 @@ const GemmTable::Plan* GemmTable::resolve(const Key& key, const void* aux, const
   for (int i = 0; i < found; ++i) {
     const cublasLtMatmulHeuristicResult_t& result = results[i];
     if (result.state != CUBLAS_STATUS_SUCCESS || result.workspaceSize > workspace) continue;
-    const auto scheme = algo_value<std::uint32_t>(result.algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME);
-    if ((scheme & ~reductions) != 0) continue;
+    if ((algo_value<std::uint32_t>(result.algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME) & ~reductions) != 0)
+      continue;
     plan->algo = result.algo;
+    plan->workspace = result.workspaceSize;
+    prefer_by_cost(key, *plan);
     plan->choice.product = shape + ", " + type_name(types.in) + " to " + type_name(types.out) +
                            (types.compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? " by TF32" : "") + ", aligned " +
                            std::to_string(key.align_out) + " " + std::to_string(key.align_a) + " " +
                            std::to_string(key.align_b);
-    plan->choice.algorithm =
-        "algo " + std::to_string(algo_value<std::int32_t>(result.algo, CUBLASLT_ALGO_CONFIG_ID)) + " tile " +
-        std::to_string(algo_value<std::uint32_t>(result.algo, CUBLASLT_ALGO_CONFIG_TILE_ID)) + " stages " +
-        std::to_string(algo_value<std::uint32_t>(result.algo, CUBLASLT_ALGO_CONFIG_STAGES_ID)) + " split-K " +
-        std::to_string(algo_value<std::int32_t>(result.algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM)) +
-        " reduction " + std::to_string(scheme) + " workspace " + std::to_string(result.workspaceSize) +
-        " swizzle " +
-        std::to_string(algo_value<std::uint32_t>(result.algo, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING)) +
-        " option " +
-        std::to_string(algo_value<std::uint32_t>(result.algo, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION));
+    plan->choice.algorithm = text_of(plan->algo, plan->workspace);
     return plans_.emplace(key, std::move(plan)).first->second.get();
   }
   if (key.epilogue != Epilogue::kNone) return plans_.emplace(key, nullptr).first->second.get();

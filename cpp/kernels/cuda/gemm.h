@@ -1,6 +1,6 @@
 // Matrix products by cuBLASLt. One table: for each shape the descriptors, the algorithm and its workspace are
-// resolved once, by the library's heuristic (a rule, never a timing), and kept. Only algorithms whose sums
-// have a fixed order are allowed, so equal tables mean equal bits.
+// resolved once, by the library's heuristic or on Hopper by gemm_costs.h (rules, never a timing), and kept.
+// Only algorithms whose sums have a fixed order are allowed, so equal tables mean equal bits.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -43,7 +43,8 @@ enum class Epilogue {
 class GemmTable {
  public:
   /// Products of `precision` operands; float32 operands are multiplied in TF32 only if `allow_tf32`.
-  GemmTable(Precision precision, bool allow_tf32);
+  /// hopper_multiprocessors: those of a GPU that gemm_costs.h knows; 0 leaves every choice to the library.
+  GemmTable(Precision precision, bool allow_tf32, int hopper_multiprocessors);
   ~GemmTable();
   GemmTable(const GemmTable&) = delete;
   GemmTable& operator=(const GemmTable&) = delete;
@@ -72,12 +73,15 @@ class GemmTable {
  private:
   struct Key;
   struct Plan;
+  /// Puts what gemm_costs.h prefers to plan.algo in its place, if the library has it.
+  void prefer_by_cost(const Key& key, Plan& plan) const;
   const Plan* resolve(const Key& key, const void* aux, const Fp8Scales& scales);
   void run(const Plan& plan, void* out, const void* a, const void* b, const void* addend, void* workspace,
            cudaStream_t stream);
 
   Precision precision_;
   bool allow_tf32_;
+  int hopper_multiprocessors_;
   void* handle_ = nullptr;
   std::map<Key, std::unique_ptr<Plan>> plans_;
 };

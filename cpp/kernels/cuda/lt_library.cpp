@@ -59,7 +59,10 @@ LtLibrary open() {
     bind(lt.preference_destroy, handle, "cublasLtMatmulPreferenceDestroy");
     bind(lt.preference_set, handle, "cublasLtMatmulPreferenceSetAttribute");
     bind(lt.get_heuristic, handle, "cublasLtMatmulAlgoGetHeuristic");
+    bind(lt.algo_init, handle, "cublasLtMatmulAlgoInit");
+    bind(lt.algo_check, handle, "cublasLtMatmulAlgoCheck");
     bind(lt.algo_get, handle, "cublasLtMatmulAlgoConfigGetAttribute");
+    bind(lt.algo_set, handle, "cublasLtMatmulAlgoConfigSetAttribute");
     lt.path = path;
     return lt;
   }

@@ -23,7 +23,10 @@ struct LtLibrary {
   decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy;
   decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set;
   decltype(&cublasLtMatmulAlgoGetHeuristic) get_heuristic;
+  decltype(&cublasLtMatmulAlgoInit) algo_init;
+  decltype(&cublasLtMatmulAlgoCheck) algo_check;
   decltype(&cublasLtMatmulAlgoConfigGetAttribute) algo_get;
+  decltype(&cublasLtMatmulAlgoConfigSetAttribute) algo_set;
   std::string path;  ///< file it was opened from
 };
 

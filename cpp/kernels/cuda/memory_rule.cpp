@@ -27,16 +27,33 @@ std::int64_t activation_bytes(Precision precision) { return precision == Precisi
 
 std::int64_t fp8_scratch_bytes(const Extent& extent) {
   const std::int64_t rows = extent.batch * extent.context, d = extent.d_model;
-  constexpr std::int64_t kPadding = 4 * 256;
-  return static_cast<std::int64_t>(kGemmWorkspaceBytes) + rows * (2 * 4 * d + d) + 4 * d * d + kPadding;
+  return static_cast<std::int64_t>(kGemmWorkspaceBytes) + rows * (2 * 4 * d + d) + 4 * d * d +
+         4 * fp8_factor_bytes(0);
 }
 
-std::int64_t fp8_absmaxes(const Extent& extent) { return 16 * extent.n_layer + 64; }
+std::int64_t fp8_factor_bytes(std::int64_t n) {
+  return pieces(n, kFp8FactorAlignment) * kFp8FactorAlignment + kFp8FactorAlignment;
+}
+
+std::int64_t fp8_absmaxes(const Extent& extent) { return 12 * extent.n_layer + 16; }
+
+std::int64_t fp8_weights(const Extent& extent) { return 4 * extent.n_layer + 16; }
+
+std::int64_t fp8_kept_factor_bytes(const Extent& extent) {
+  const std::int64_t rows = extent.batch * extent.context, d = extent.d_model;
+  if (!extent.keep_factors || rows % kFp8Multiple != 0 || d % kFp8Multiple != 0) return 0;
+  std::int64_t bytes = 0;
+  for (const std::int64_t columns : {d, d, d, 4 * d}) bytes += fp8_factor_bytes(rows * columns);
+  for (const std::int64_t weights : {3 * d * d, d * d, 4 * d * d, 4 * d * d})
+    bytes += fp8_factor_bytes(weights);
+  return extent.n_layer * bytes;
+}
 
 std::int64_t kept_bytes_by_rule(const Extent& extent, Precision precision) {
   if (precision != Precision::kFp8) return 0;
   constexpr auto kWord = static_cast<std::int64_t>(sizeof(std::uint32_t));
-  return fp8_absmaxes(extent) * static_cast<std::int64_t>(sizeof(Absmax)) + kWord +
+  return fp8_kept_factor_bytes(extent) +
+         (fp8_absmaxes(extent) + fp8_weights(extent)) * static_cast<std::int64_t>(sizeof(Absmax)) + kWord +
          pieces(extent.n_params, kAbsmaxPiece) * kWord;
 }
 

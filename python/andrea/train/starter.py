@@ -113,6 +113,10 @@ def prepare(
         raise ConfigError(f"{there[0]} is there already; choose another --out, or remove it")
     if out.exists() and not out.is_dir():
         raise ConfigError(f"--out {out} is a file; give a folder, which is made where it is missing")
+    for text in texts:
+        if not any(document.strip() for document in text.documents()):
+            more = f" and {len(text.files) - 1:,} more" if len(text.files) > 1 else ""
+            raise DataError(f"{text.files[0]}{more}: no text in it; leave it out of --data")
     out.mkdir(parents=True, exist_ok=True)
     tokenizer = train(
         [Source(text.name, text.documents()) for text in texts], segments or size.segments, allow_fewer=True

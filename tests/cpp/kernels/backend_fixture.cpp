@@ -80,6 +80,18 @@ void Memory::read(void* host) const {
       << "the kernel wrote past the end of an array of " << bytes_ << " bytes";
 }
 
+PortableKernels::PortableKernels(bool portable) {
+  if (const char* before = std::getenv("ANDREA_PORTABLE_KERNELS")) before_ = before;
+  ::setenv("ANDREA_PORTABLE_KERNELS", portable ? "1" : "0", 1);
+}
+
+PortableKernels::~PortableKernels() {
+  if (before_)
+    ::setenv("ANDREA_PORTABLE_KERNELS", before_->c_str(), 1);
+  else
+    ::unsetenv("ANDREA_PORTABLE_KERNELS");
+}
+
 void KernelTest::SetUp() {
   const Target& target = GetParam();
   const std::vector<std::string> present = backends_present();

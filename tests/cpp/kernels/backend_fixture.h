@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -64,6 +65,18 @@ struct Array {
 using Floats = Array<float>;
 using Ints = Array<std::int32_t>;
 using Acts = Array<act_t>;
+
+/// ANDREA_PORTABLE_KERNELS while it lives; then what it was before.
+class PortableKernels {
+ public:
+  explicit PortableKernels(bool portable);
+  ~PortableKernels();
+  PortableKernels(const PortableKernels&) = delete;
+  PortableKernels& operator=(const PortableKernels&) = delete;
+
+ private:
+  std::optional<std::string> before_;
+};
 
 class KernelTest : public testing::TestWithParam<Target> {
  protected:

@@ -18,8 +18,6 @@ namespace {
 using cuda::Absmax;
 using bf16 = __nv_bfloat16;
 
-constexpr float kSmallestScale = 1.17549435e-38F;  // 2^-126: its inverse is a float too
-
 std::uint32_t bits_of(float value) {
   std::uint32_t bits;
   std::memcpy(&bits, &value, sizeof bits);
@@ -88,25 +86,13 @@ class Fp8Kernels : public KernelTest {
   static const bf16* numbers(const Acts& values) { return reinterpret_cast<const bf16*>(values.data()); }
   static bf16* numbers(Acts& values) { return reinterpret_cast<bf16*>(values.data()); }
 
-  // The slot is that of `values`, and ready for the next kernel.
+  // The slot is that of `values`; then it is zero for the next kernel.
   void expect_largest(const std::vector<float>& values, const char* what) {
     device().wait();
     Absmax got;
     slot_->memory.read(&got);
-    const float largest = largest_of(values);
-    EXPECT_EQ(got.largest, bits_of(largest)) << what << ": " << largest;
-    EXPECT_EQ(got.running, 0U) << what;
-    EXPECT_EQ(got.finished, 0U) << what;
-    if (largest == 0) {
-      EXPECT_EQ(got.inverse_scale, 1.0F) << what;
-      return;
-    }
-    EXPECT_LE(largest / got.inverse_scale, 448.0F) << what;
-    if (got.inverse_scale > kSmallestScale) {
-      EXPECT_GT(2 * largest / got.inverse_scale, 448.0F) << what;
-    }
-    int exponent;
-    EXPECT_EQ(std::frexp(got.inverse_scale, &exponent), 0.5F) << what << ": no power of two";
+    EXPECT_EQ(got.bits, bits_of(largest_of(values))) << what << ": " << largest_of(values);
+    set_slot({});
   }
 
  private:
@@ -128,11 +114,14 @@ TEST_P(Fp8Kernels, CastsEveryNumberPlainAndTransposed) {
       values[5] = 0.0F;
       Acts x = acts(values);
       const std::vector<float> stored = read(x);
-      set_slot({0.125F, 0, 0, 0});
+      set_slot({bits_of(56.0F)});
       Array<cuda::fp8_t> plain = array<cuda::fp8_t>(rows * cols), turned = array<cuda::fp8_t>(rows * cols);
-      cuda::cast_to_fp8((way & 1) != 0 ? plain.data() : nullptr, (way & 2) != 0 ? turned.data() : nullptr,
+      const Floats inverse_scale = poisoned_floats(1);
+      cuda::cast_to_fp8({(way & 1) != 0 ? plain.data() : nullptr, (way & 2) != 0 ? turned.data() : nullptr,
+                         inverse_scale.data()},
                         numbers(x), slot(), counter(), rows, cols, stream());
       device().wait();
+      EXPECT_EQ(read(inverse_scale)[0], 0.125F);
       std::vector<cuda::fp8_t> got(rows * cols);
       if ((way & 1) != 0) {
         plain.memory.read(got.data());
@@ -156,9 +145,10 @@ TEST_P(Fp8Kernels, CastsSaturateCountAndKeepNan) {
   values[901] = std::numeric_limits<float>::quiet_NaN(), values[1535] = 448.0F;
   values[4] = 450.0F;  // bfloat16 holds 448 and 450, not 449
   const Acts x = acts(values);
-  set_slot({1.0F, 0, 0, 0});
+  set_slot({bits_of(448.0F)});
   Array<cuda::fp8_t> plain = array<cuda::fp8_t>(rows * cols);
-  cuda::cast_to_fp8(plain, nullptr, numbers(x), slot(), counter(), rows, cols, stream());
+  const Floats inverse_scale = poisoned_floats(1);
+  cuda::cast_to_fp8({plain, nullptr, inverse_scale}, numbers(x), slot(), counter(), rows, cols, stream());
   device().wait();
   std::vector<cuda::fp8_t> got(rows * cols);
   plain.memory.read(got.data());
@@ -178,6 +168,60 @@ TEST_P(Fp8Kernels, CastsSaturateCountAndKeepNan) {
   total.memory.read(&taken);
   EXPECT_EQ(taken, static_cast<std::int32_t>(beyond));
   EXPECT_EQ(count(), 0U);
+}
+
+TEST_P(Fp8Kernels, ScalesAreTheLargestPowersOfTwoThatSaturateNothing) {
+  const Acts x = acts(std::vector<float>(256, 0.0F));
+  Array<cuda::fp8_t> plain = array<cuda::fp8_t>(256);
+  const auto inverse_scale_of = [&](float largest) {
+    const Floats inverse_scale = poisoned_floats(1);
+    set_slot({bits_of(largest)});
+    cuda::cast_to_fp8({plain, nullptr, inverse_scale}, numbers(x), slot(), counter(), 16, 16, stream());
+    device().wait();
+    return read(inverse_scale)[0];
+  };
+  for (const float largest :
+       {448.0F, 450.0F, 1.75F, 1.765625F, 1.0F, 3e38F, 1e-30F, 1.17549435e-38F, 1e-39F}) {
+    SCOPED_TRACE(largest);
+    const float inverse = inverse_scale_of(largest);
+    int exponent;
+    EXPECT_EQ(std::frexp(inverse, &exponent), 0.5F) << "no power of two";
+    EXPECT_LE(largest / inverse, 448.0F);
+    if (exponent > -125) {  // 2^-126 is the smallest whose inverse is a float
+      EXPECT_GT(2 * largest / inverse, 448.0F);
+    }
+  }
+  EXPECT_EQ(inverse_scale_of(0.0F), 1.0F);
+  EXPECT_TRUE(std::isnan(inverse_scale_of(std::numeric_limits<float>::infinity())));
+  EXPECT_TRUE(std::isnan(inverse_scale_of(std::numeric_limits<float>::quiet_NaN())));
+}
+
+TEST_P(Fp8Kernels, CastsGeluAsItWouldCastWhatGeluWrites) {
+  for (const auto& [rows, cols] : {std::pair{16, 16}, {144, 80}, {272, 512}}) {
+    SCOPED_TRACE(testing::Message() << rows << " x " << cols);
+    const std::int64_t n = rows * cols;
+    const Acts h = acts(normal(n, 2.0));
+    Acts g = poisoned_acts(n);
+    cuda::gelu_with_absmax(numbers(g), slot(), numbers(h), n, stream());
+    std::vector<cuda::fp8_t> want[2], got[2];
+    for (std::vector<cuda::fp8_t>* casts : {want, got}) {
+      Array<cuda::fp8_t> plain = array<cuda::fp8_t>(n), turned = array<cuda::fp8_t>(n);
+      const Floats inverse_scale = poisoned_floats(1);
+      const cuda::Fp8Out out{plain, turned, inverse_scale};
+      if (casts == want)
+        cuda::cast_to_fp8(out, numbers(g), slot(), counter(), rows, cols, stream());
+      else
+        cuda::cast_gelu_to_fp8(out, numbers(h), slot(), counter(), rows, cols, stream());
+      device().wait();
+      casts[0].resize(n), casts[1].resize(n);
+      plain.memory.read(casts[0].data());
+      turned.memory.read(casts[1].data());
+    }
+    EXPECT_EQ(got[0], want[0]);
+    EXPECT_EQ(got[1], want[1]);
+    EXPECT_EQ(count(), 0U);
+    set_slot({});
+  }
 }
 
 TEST_P(Fp8Kernels, FindsTheLargestMagnitudeWhereverItIs) {
@@ -207,6 +251,8 @@ TEST_P(Fp8Kernels, GeluLeavesItsLargestMagnitude) {
     Acts g = poisoned_acts(n), dh = poisoned_acts(n), g_again = poisoned_acts(n);
     cuda::gelu_with_absmax(numbers(g), slot(), numbers(h), n, stream());
     expect_largest(read(g), "g");
+    cuda::gelu_with_absmax(nullptr, slot(), numbers(h), n, stream());
+    expect_largest(read(g), "g, not written");
     cuda::gelu_backward_with_absmax(numbers(dh), slot(), nullptr, nullptr, numbers(dg), numbers(h), n,
                                     stream());
     expect_largest(read(dh), "dh");
@@ -218,7 +264,7 @@ TEST_P(Fp8Kernels, GeluLeavesItsLargestMagnitude) {
     expect_largest(read(g_again), "g, computed again");
     Absmax of_dh;
     other.memory.read(&of_dh);
-    EXPECT_EQ(of_dh.largest, bits_of(largest_of(read(dh))));
+    EXPECT_EQ(of_dh.bits, bits_of(largest_of(read(dh))));
     expect_same_bits(read(g_again), read(g), "g, computed again");
   }
 }
@@ -246,10 +292,9 @@ TEST_P(Fp8Kernels, LayerNormLeavesItsLargestMagnitude) {
 }
 
 TEST_P(Fp8Kernels, AttentionLeavesItsLargestMagnitude) {
-  for (const char* portable : {"0", "1"}) {
-    ::setenv("ANDREA_PORTABLE_KERNELS", portable, 1);
+  for (const bool portable : {false, true}) {
+    const PortableKernels kernels(portable);
     open_with_slot({2, 200, 512, 4, 1, 8, 64, 64});
-    ::unsetenv("ANDREA_PORTABLE_KERNELS");
     WatchedOps watched(gpu());
     const Memory scratch(device(), watched.scratch_bytes({2, 200, 512, 4, 1, 8, 64, 64}));
     watched.set_scratch(scratch.data(), scratch.bytes());
@@ -300,7 +345,7 @@ TEST_P(Fp8Kernels, WeightsTakeTheirLargestMagnitudesFromPieces) {
   slots.memory.read(got.data());
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const auto begin = stored.begin() + parts[i].first;
-    EXPECT_EQ(got[i].largest, bits_of(largest_of({begin, begin + parts[i].second}))) << i;
+    EXPECT_EQ(got[i].bits, bits_of(largest_of({begin, begin + parts[i].second}))) << i;
   }
 }
 

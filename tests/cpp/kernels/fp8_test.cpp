@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "backend_fixture.h"
+#include "engine/errors.h"
 
 namespace andrea {
 namespace {
@@ -262,6 +263,149 @@ TEST_P(Fp8Test, DecodingStaysInBfloat16) {
   ops().k_attn_qkv_fwd(qkv, x, w, B, d);
   device().wait();
   expect_projected(qkv, x, w, B, 3 * d, d, "qkv");
+}
+
+// With kept factors backward needs neither x nor g, and gives the bits it gives when it casts them again.
+TEST_P(Fp8Test, KeptFactorsGiveTheSameBits) {
+  const std::int64_t d = 48;
+  for (const std::int64_t rows : {16, 64, 144})
+    for (const bool accumulate : {false, true}) {
+      SCOPED_TRACE(testing::Message() << "rows " << rows << " accumulate " << accumulate);
+      const std::vector<float> x_values = normal(rows * d),
+                               w_values[] = {normal(3 * d * d, 0.2), normal(d * d, 0.2),
+                                             normal(4 * d * d, 0.2), normal(4 * d * d, 0.2)};
+      const std::vector<float> dout_values = normal(rows * d, 1e-4), dqkv_values = normal(rows * 3 * d, 1e-5),
+                               before = normal(4 * d * d, 1e-3);
+      std::vector<std::vector<float>> want;
+      for (const bool keep : {false, true}) {
+        Extent extent{1, 144, d, 6, 1, 8, 64, 64};
+        extent.keep_factors = keep;
+        open(extent);
+        const Acts x = acts(x_values), w_qkv = acts(w_values[0]), w_o = acts(w_values[1]),
+                   w_1 = acts(w_values[2]), w_2 = acts(w_values[3]), dout = acts(dout_values),
+                   dqkv = acts(dqkv_values);
+        const Acts qkv = poisoned_acts(rows * 3 * d), out = poisoned_acts(rows * d),
+                   mlp = poisoned_acts(rows * d), h = poisoned_acts(rows * 4 * d),
+                   g = poisoned_acts(rows * 4 * d), gone = poisoned_acts(rows * d);
+        const Acts dx[] = {poisoned_acts(rows * d), poisoned_acts(rows * d), poisoned_acts(rows * d)};
+        const Floats dw_qkv = floats({before.begin(), before.begin() + 3 * d * d}),
+                     dw_o = floats({before.begin(), before.begin() + d * d}), dw_1 = floats(before),
+                     dw_2 = floats(before);
+        ops().k_attn_qkv_fwd(qkv, gone, w_qkv, rows, d);  // another pass before: of NaN
+        ops().k_attn_qkv_fwd(qkv, x, w_qkv, rows, d);
+        ops().k_attn_out_fwd(out, x, w_o, x, rows, d);
+        ops().k_mlp_fwd(mlp, h, g, x, w_1, w_2, nullptr, rows, d);
+        const Acts& x_again = keep ? gone : x;
+        ops().k_mlp_bwd(dx[0], dw_1, dw_2, h, dout, x_again, h, g, w_1, w_2, rows, d, false, accumulate);
+        ops().k_attn_out_bwd(dx[1], dw_o, dout, x_again, w_o, rows, d, accumulate);
+        ops().k_attn_qkv_bwd(dx[2], dw_qkv, dqkv, x_again, w_qkv, rows, d, accumulate);
+        device().wait();
+        const std::vector<std::vector<float>> got = {read(qkv),   read(out),   read(mlp),   read(h),
+                                                     read(dx[0]), read(dx[1]), read(dx[2]), read(dw_qkv),
+                                                     read(dw_o),  read(dw_1),  read(dw_2)};
+        if (want.empty()) want = got;
+        const char* names[] = {"qkv",       "out",    "mlp",  "dh",   "dx of the MLP", "datt",
+                               "dx of qkv", "dw_qkv", "dw_o", "dw_1", "dw_2"};
+        for (std::size_t i = 0; i < got.size(); ++i) expect_same_bits(got[i], want[i], names[i]);
+      }
+    }
+}
+
+TEST_P(Fp8Test, KeptFactorsAreThoseOfEveryLayersOwnWeights) {
+  const std::int64_t rows = 32, d = 64, layers = 3;
+  Extent extent{1, rows, d, 8, layers, 8, 64, 64};
+  extent.keep_factors = true;
+  open(extent);
+  std::vector<Acts> x, w, dx;
+  std::vector<Floats> dw;
+  const Acts dy = acts(normal(rows * 3 * d)), qkv = poisoned_acts(rows * 3 * d);
+  for (std::int64_t l = 0; l < layers; ++l) {
+    x.push_back(acts(normal(rows * d, 1.0 + 9.0 * static_cast<double>(l))));
+    w.push_back(acts(normal(3 * d * d, 0.1)));
+    dx.push_back(poisoned_acts(rows * d));
+    dw.push_back(poisoned_floats(3 * d * d));
+    ops().k_attn_qkv_fwd(qkv, x[l], w[l], rows, d);
+  }
+  for (std::int64_t l = layers - 1; l >= 0; --l)
+    ops().k_attn_qkv_bwd(dx[l], dw[l], dy, qkv, w[l], rows, d, false);
+  device().wait();
+  for (std::int64_t l = 0; l < layers; ++l) {
+    expect_close(read(dx[l]), matmul_nn(factor(dy), factor(w[l]), rows, d, 3 * d), as_stored(), "dx");
+    expect_close(read(dw[l]), matmul_tn(factor(dy), factor(x[l]), 3 * d, d, rows), kSummed, "dw");
+  }
+}
+
+TEST_P(Fp8Test, KeptFactorsRefuseWhatNobodyKept) {
+  const std::int64_t rows = 32, d = 64;
+  Extent extent{1, rows, d, 8, 1, 8, 64, 64};
+  extent.keep_factors = true;
+  open(extent);
+  const Acts x = acts(normal(2 * rows * d)), w = acts(normal(3 * d * d)),
+             qkv = acts(normal(2 * rows * 3 * d)), dx = poisoned_acts(rows * d);
+  const Floats dw = poisoned_floats(3 * d * d);
+  EXPECT_THROW(ops().k_attn_qkv_bwd(dx, dw, qkv, x, w, rows, d, false), DeviceError);
+  EXPECT_THROW(ops().k_attn_qkv_fwd(qkv, x, w, 2 * rows, d), DeviceError);
+  ops().k_attn_qkv_fwd(qkv, x, w, rows / 2, d);
+  EXPECT_THROW(ops().k_attn_qkv_bwd(dx, dw, qkv, x, w, rows, d, false), DeviceError);
+  device().wait();
+}
+
+// Weights that FP8 products meet only after AdamW's first step are not among those it looks after.
+TEST_P(Fp8Test, WeightsThatCameLateHaveNewScalesToo) {
+  const std::int64_t rows = 16, d = 32, n = 3 * d * d;
+  open({1, rows, d, 4, 1, 8, 64, n});
+  const Floats params = floats(normal(n, 0.02)), m = floats(std::vector<float>(n, 0.0F)),
+               v = floats(std::vector<float>(n, 0.0F)), grads = floats(normal(n));
+  const Acts w = poisoned_acts(n), x = acts(normal(rows * d)), qkv = poisoned_acts(rows * 3 * d);
+  Array<StepStatus> status = array<StepStatus>(1);
+  Array<StepControl> control = array<StepControl>(1);
+  StepStatus decided{};
+  decided.grad_multiplier = 1, decided.loss_scale = 1, decided.step_loss_scale = 1, decided.apply = 1;
+  const StepControl settings{1.0F, 0.9F, 0.999F, 1e-8F, 0.1F, 0.1F, 0.001F, 1.0F, 0};
+  status.memory.write(&decided);
+  control.memory.write(&settings);
+  const auto step = [&] { ops().k_adamw(params, m, v, w, grads, control, status, n, n, n); };
+  device().run(0, step);
+  device().run(0, step);  // recorded
+  for (int turn = 0; turn < 3; ++turn) {
+    ops().k_attn_qkv_fwd(qkv, x, w, rows, d);
+    device().wait();
+    SCOPED_TRACE(turn);
+    expect_projected(qkv, x, w, rows, 3 * d, d, "qkv");
+    for (int i = 0; i < 8; ++i) device().run(0, step);  // grows the weights, and changes nothing on the host
+  }
+}
+
+// More writers than there are slots: what was known is found again.
+TEST_P(Fp8Test, LargestMagnitudesDoNotRunOut) {
+  const std::int64_t rows = 16, d = 32;
+  open({1, rows, d, 4, 1, 8, 64, 64});
+  const Acts w = acts(normal(3 * d * d, 0.1)), w_o = acts(normal(d * d, 0.1)),
+             w_1 = acts(normal(4 * d * d, 0.1)), w_2 = acts(normal(4 * d * d, 0.1));
+  const Floats gamma = floats(normal(d, 0.1, 1)), beta = floats(normal(d)), mean = poisoned_floats(rows),
+               rstd = poisoned_floats(rows);
+  const Acts first = acts(normal(rows * d)), y = poisoned_acts(rows * d), z = poisoned_acts(rows * d),
+             qkv = poisoned_acts(rows * 3 * d), out = poisoned_acts(rows * d);
+  ops().k_layernorm_fwd(y, mean, rstd, first, gamma, beta, rows, d);
+  for (int turn = 0; turn < 100; ++turn) {
+    const Acts x = acts(normal(rows * d, 1.0 + turn));
+    ops().k_residual_add(x, x, first, rows * d);
+    ops().k_layernorm_fwd(z, mean, rstd, x, gamma, beta, rows, d);
+    ops().k_attn_qkv_fwd(qkv, x, w, rows, d);
+    ops().k_attn_out_fwd(out, y, w_o, nullptr, rows, d);
+    // Leaves two at once, large ones in every other turn.
+    const Acts dout = acts(normal(rows * d, turn % 2 == 0 ? 1.0 : 1e-6)), h = acts(normal(rows * 4 * d)),
+               g = poisoned_acts(rows * 4 * d), dh = poisoned_acts(rows * 4 * d),
+               dx = poisoned_acts(rows * d);
+    const Floats dw_1 = poisoned_floats(4 * d * d), dw_2 = poisoned_floats(4 * d * d);
+    ops().k_mlp_bwd(dx, dw_1, dw_2, dh, dout, x, h, g, w_1, w_2, rows, d, /*recompute_g=*/true, false);
+    device().wait();
+    SCOPED_TRACE(turn);
+    expect_close(read(dx), matmul_nn(factor(dh), factor(w_1), rows, d, 4 * d), as_stored(), "dx");
+    expect_close(read(dw_2), matmul_tn(factor(dout), factor(g), d, 4 * d, rows), kSummed, "dw_2");
+    expect_projected(qkv, x, w, rows, 3 * d, d, "qkv");
+    expect_projected(out, y, w_o, rows, d, d, "out");
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, Fp8Test, testing::Values(Target{"cuda", Precision::kFp8}), target_name);

@@ -59,9 +59,12 @@ TEST(CudaMemoryRule, IsWhatTheBackEndTakesOnTheGpu_cuda) {
     } catch (const std::exception& error) {
       GTEST_SKIP() << error.what();
     }
-    for (const Extent& e : kExtents) {
-      EXPECT_EQ(static_cast<std::int64_t>(backend.ops->kept_bytes(e)),
-                cuda::kept_bytes_by_rule(e, precision));
+    for (Extent e : kExtents) {
+      for (const bool keep : {true, false}) {
+        e.keep_factors = keep;
+        EXPECT_EQ(static_cast<std::int64_t>(backend.ops->kept_bytes(e)),
+                  cuda::kept_bytes_by_rule(e, precision));
+      }
       EXPECT_EQ(static_cast<std::int64_t>(backend.ops->scratch_bytes(e)),
                 cuda::scratch_bytes_by_rule(e, precision));
       EXPECT_EQ(backend.ops->grad_norm_partials(e.n_params), cuda::grad_norm_partials_by_rule(e.n_params));

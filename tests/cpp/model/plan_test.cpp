@@ -134,6 +134,83 @@ MemoryPlan gpu_plan(const ModelConfig& model, Precision precision, std::int64_t 
   return closest_plan(shape, request, cuda_needs(shape, precision), available);
 }
 
+TEST(Plan, Fp8KeepsFactorsInsteadOfActivations) {
+  const ModelConfig config{768, 12, 12, 1024, 8449, true};
+  const std::int64_t rows = 8 * 1024, d = 768, plenty = std::int64_t{1} << 40;
+  const auto has = [](const MemoryPlan& plan, const char* name) {
+    return std::any_of(plan.entries.begin(), plan.entries.end(),
+                       [&](const PlanEntry& e) { return e.name == name; });
+  };
+  const MemoryPlan fp8 = gpu_plan(config, Precision::kFp8, plenty),
+                   bf16 = gpu_plan(config, Precision::kBf16, plenty);
+  EXPECT_TRUE(fp8.keeps_factors);
+  EXPECT_FALSE(bf16.keeps_factors);
+  for (const char* name : {"ln1.5", "ln2.5", "g.5"}) {
+    EXPECT_FALSE(has(fp8, name)) << name;
+    EXPECT_TRUE(has(bf16, name)) << name;
+  }
+  EXPECT_TRUE(has(fp8, "att.5"));  // attention's backward pass reads it
+  EXPECT_GT(fp8.entry("kept").bytes, 12 * (7 * rows * d + 12 * d * d));
+  EXPECT_LT(fp8.device_bytes, bf16.device_bytes);
+
+  // What is computed again is not kept, and each level needs less than the one before.
+  std::int64_t before = fp8.device_bytes + 1;
+  for (const Recompute level : kRecomputeLevels) {
+    PlanRequest request;
+    request.batch = 8, request.precision = Precision::kFp8, request.fixed_level = level;
+    const ModelShape shape(config);
+    const MemoryPlan plan = closest_plan(shape, request, cuda_needs(shape, Precision::kFp8), plenty);
+    EXPECT_EQ(plan.keeps_factors, level == Recompute::kNothing);
+    EXPECT_LT(plan.device_bytes, before);
+    before = plan.device_bytes;
+  }
+  // Without a backward pass there is nothing to keep, and for rows that FP8 does not take neither.
+  PlanRequest reading;
+  reading.batch = 8, reading.precision = Precision::kFp8, reading.training = false;
+  const ModelShape shape(config);
+  EXPECT_FALSE(closest_plan(shape, reading, cuda_needs(shape, Precision::kFp8), plenty).keeps_factors);
+  ModelConfig odd = config;
+  odd.context = 1021;
+  EXPECT_FALSE(gpu_plan(odd, Precision::kFp8, plenty).keeps_factors);
+}
+
+// Batches whose rows are for FP8 need more memory there than their neighbours: the largest is looked for in
+// both.
+TEST(Plan, TheLargestBatchIsTheLargest) {
+  const ModelShape shape(ModelConfig{1024, 16, 12, 15, 257, true});
+  PlanRequest request;
+  request.precision = Precision::kFp8, request.fixed_level = Recompute::kNothing;
+  const NeedsOfBatch needs = cuda_needs(shape, Precision::kFp8);
+  const auto bytes = [&](std::int64_t batch) {
+    request.batch = batch;
+    return closest_plan(shape, request, needs, INT64_MAX).device_bytes;
+  };
+  ASSERT_GT(bytes(16), bytes(17));  // or this proves nothing
+  for (const std::int64_t available :
+       {bytes(15), bytes(16) - 1, bytes(16), bytes(40), bytes(64) - 1, bytes(64)}) {
+    std::int64_t want = 0;
+    for (std::int64_t batch = 1; batch < 120; ++batch)
+      if (bytes(batch) <= available) want = batch;
+    EXPECT_EQ(largest_batch(shape, request, needs, available), want) << available;
+  }
+}
+
+TEST(Plan, NoMoreSequencesThanTheGpuTakes) {
+  Experiment e = nano();
+  EngineOptions options;
+  options.device = "cuda";
+  options.memory_bytes = std::int64_t{1} << 50;
+  EXPECT_EQ(nlohmann::json::parse(plan_report(e, options).json)["largest_batch_size"], 65535);
+  e.train.batch_size = 65536;
+  try {
+    plan_report(e, options);
+    FAIL() << "planned";
+  } catch (const ConfigError& error) {
+    for (const char* part : {"train.batch_size", "65535", "65536", "micro_batches"})
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
+}
+
 TEST(Plan, TheNamedSizesStayWithinTheirMemoryOnAGpu) {
   constexpr std::int64_t kMiB = 1 << 20;
   const ModelConfig m12{384, 12, 6, 1024, 4353, true}, m120{768, 12, 12, 1024, 8449, true};
