@@ -56,8 +56,8 @@ def check(figures: dict[str, Any]) -> None:
             raise ValueError(f"the run in {precision} has no loss at a step of that in {kept['reference']}")
 
 
-def trained(precision: str, given: argparse.Namespace) -> dict[str, Any]:
-    """Train in one precision and return its losses and what the run said of itself."""
+def trained(name: str, precision: str, given: argparse.Namespace) -> dict[str, Any]:
+    """Train experiment `name` in one precision; return its losses and what the run said of itself."""
     out = given.out / precision
     command = ["--config", given.experiment, "--out", out, "--device", given.device]
     command += ["--precision", precision, "--policy", "uniform"] + (
@@ -67,7 +67,6 @@ def trained(precision: str, given: argparse.Namespace) -> dict[str, Any]:
     done = run_engine(given.binary, *command)
     if done.returncode != 0:
         fail(done, f"{precision}: ")
-    name = read_experiment(given.experiment)["name"]
     events = (out / f"{name}.events.jsonl").read_text(encoding="utf-8")
     held_out = re.findall(r"held-out text: ([\d.]+) bits per byte", events)
     saturated = re.findall(r"FP8: (\d+) values saturated", events)
@@ -84,7 +83,7 @@ def measured(given: argparse.Namespace) -> dict[str, Any]:
     name = read_experiment(given.experiment)["name"]
     result: dict[str, Any] = {"name": name, "reference": given.reference, "runs": {}}
     for precision in given.precisions:
-        run = result["runs"][precision] = trained(precision, given)
+        run = result["runs"][precision] = trained(name, precision, given)
         keep(given, result)
         print(f"{name} {precision}: {run['seconds']} s", file=sys.stderr, flush=True)
     return result

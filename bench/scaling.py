@@ -52,8 +52,8 @@ class Setting:
         return values[self.series]
 
 
-class Refused(TypedDict):
-    """What is kept of a point that the memory does not hold."""
+class Point(TypedDict):
+    """What is kept of every point."""
 
     series: Literal["batch", "micro-batches", "context"]
     varied: int
@@ -61,18 +61,17 @@ class Refused(TypedDict):
     batch_size: int
     micro_batches: int
     context: int
+
+
+class Refused(Point):
+    """What is kept of a point that the memory does not hold."""
+
     refused: str
 
 
-class Measured(TypedDict):
+class Measured(Point):
     """What is kept of a point that was measured."""
 
-    series: Literal["batch", "micro-batches", "context"]
-    varied: int
-    precision: str
-    batch_size: int
-    micro_batches: int
-    context: int
     ms: float
     tokens: int
     recompute: str

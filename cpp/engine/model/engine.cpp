@@ -77,8 +77,8 @@ StepControl step_control(const TrainConfig& train, std::int64_t step) {
 
 namespace {
 
-void check_cuda_limits(const Experiment& experiment, const std::string& device) {
-  if (device == "cuda" && experiment.train.batch_size > cuda::kMostSequences)
+void check_limits(const Experiment& experiment, bool on_cuda) {
+  if (on_cuda && experiment.train.batch_size > cuda::kMostSequences)
     throw ConfigError("train.batch_size: CUDA attention takes at most " +
                       std::to_string(cuda::kMostSequences) + " sequences, not " +
                       std::to_string(experiment.train.batch_size) + "; raise micro_batches instead");
@@ -92,7 +92,6 @@ void check_cuda_limits(const Experiment& experiment, const std::string& device) 
 }  // namespace
 
 PlanReport plan_report(const Experiment& experiment, const EngineOptions& options) {
-  check_cuda_limits(experiment, options.device);
   const ModelShape shape(experiment.model);
   // A device that is not here is planned by the rules of its back end.
   Backend backend;
@@ -103,6 +102,8 @@ PlanReport plan_report(const Experiment& experiment, const EngineOptions& option
     note = std::string("  (") + error.what() + ";\n   planned by the rules of the CUDA back end)\n";
   }
   const bool here = backend.device != nullptr;
+  const bool on_cuda = !here || backend.device->info().backend == "cuda";
+  check_limits(experiment, on_cuda);
   const NeedsOfBatch needs =
       here ? backend_needs(shape, *backend.ops) : cuda_needs(shape, experiment.train.precision);
   const PlanRequest request = plan_request(experiment, options, backend.device.get());
@@ -120,8 +121,7 @@ PlanReport plan_report(const Experiment& experiment, const EngineOptions& option
                    "; the largest batch_size that fits is " + std::to_string(largest) + "\n";
   else
     report.text += "  how much there is, is not known without the device: give --memory, such as 24GB\n";
-  if (!here || backend.device->info().backend == "cuda")
-    report.text += "  the CUDA context, its kernels and cuBLASLt take memory beside the plan\n";
+  if (on_cuda) report.text += "  the CUDA context, its kernels and cuBLASLt take memory beside the plan\n";
   report.json = plan_json(shape, plan, available, largest);
   return report;
 }
@@ -130,7 +130,7 @@ Engine::Engine(const Experiment& experiment, const EngineOptions& options)
     : experiment_(experiment),
       shape_(experiment.model),
       backend_(make_backend(backend_request(experiment, options))) {
-  check_cuda_limits(experiment, device_info().backend);
+  check_limits(experiment, device_info().backend == "cuda");
   if (shape_.n_params > INT32_MAX)
     throw ConfigError("model: " + std::to_string(shape_.n_params) +
                       " parameters, but a checkpoint counts them in 32 bits (at most 2147483647)");

@@ -55,9 +55,7 @@ Model::Model(const ModelShape& shape, const MemoryPlan& plan, Backend& backend)
 
   // A buffer that all layers share stands once in the plan, under index 0.
   const std::int64_t rows = plan_.request.batch * shape_.context;
-  const bool gelu = plan_.keeps_factors || plan_.request.recompute >= Recompute::kGelu;
-  const bool cheap = plan_.keeps_factors || plan_.request.recompute >= Recompute::kCheap;
-  const bool whole = plan_.request.recompute == Recompute::kLayer;
+  const bool norms = plan_.shares_norms(), gelu = plan_.shares_gelu(), whole = plan_.shares_layers();
   float* stats = buffer<float>("ln_stats");
   act_t* residual = buffer<act_t>("residual");
   for (std::int64_t l = 0; l < shape_.n_layer; ++l) {
@@ -66,12 +64,12 @@ Model::Model(const ModelShape& shape, const MemoryPlan& plan, Backend& backend)
     };
     LayerBuffers b{};
     b.input = at(residual, l * rows * shape_.d_model);
-    b.ln1 = buffer<act_t>(layer("ln1", cheap));
+    b.ln1 = buffer<act_t>(layer("ln1", norms));
     b.qkv = buffer<act_t>(layer("qkv", whole));
     b.lse = buffer<float>(layer("lse", whole));
     b.att = buffer<act_t>(layer("att", whole));
     b.mid = buffer<act_t>(layer("mid", whole));
-    b.ln2 = buffer<act_t>(layer("ln2", cheap));
+    b.ln2 = buffer<act_t>(layer("ln2", norms));
     b.h = buffer<act_t>(layer("h", whole));
     b.g = buffer<act_t>(layer("g", gelu));
     b.mean1 = stats + (4 * l + 0) * rows;

@@ -107,21 +107,19 @@ MemoryPlan::MemoryPlan(const ModelShape& shape, const PlanRequest& plan_request,
   // Kept from forward to backward: once a layer, or once in all where the backward pass computes it again or
   // finds the factors of its products.
   keeps_factors = request.recompute == Recompute::kNothing && needs.factor_bytes > 0;
-  const bool gelu = keeps_factors || request.recompute >= Recompute::kGelu;
-  const bool cheap = keeps_factors || request.recompute >= Recompute::kCheap;
-  const bool whole = request.recompute == Recompute::kLayer;
+  const bool norms = shares_norms(), gelu = shares_gelu(), whole = shares_layers();
   const auto add_layers = [&](const std::string& name, std::int64_t bytes, bool again) {
     if (again) return share(name + ".0", Turn::kLayers, bytes);
     for (std::int64_t l = 0; l < shape.n_layer; ++l)
       add(name + "." + std::to_string(l), "activations", bytes);
   };
   add("residual", "activations", rows * d * act * (shape.n_layer + 1));  // input of each layer, and of LNf
-  add_layers("ln1", rows * d * act, cheap);
+  add_layers("ln1", rows * d * act, norms);
   add_layers("qkv", rows * 3 * d * act, whole);
   add_layers("lse", rows * shape.n_head * kFloat, whole);
   add_layers("att", rows * d * act, whole);
   add_layers("mid", rows * d * act, whole);  // residual stream between attention and MLP
-  add_layers("ln2", rows * d * act, cheap);
+  add_layers("ln2", rows * d * act, norms);
   add_layers("h", rows * 4 * d * act, whole);
   add_layers("g", rows * 4 * d * act, gelu);
   add("ln_stats", "activations", rows * 2 * kFloat * (2 * shape.n_layer + 1));
@@ -137,10 +135,8 @@ MemoryPlan::MemoryPlan(const ModelShape& shape, const PlanRequest& plan_request,
     share("d_qkv", Turn::kLayers, rows * 3 * d * act);
   }
   add("scratch", "workspace", needs.scratch_bytes);
-  if (keeps_factors)
-    add("kept", "activations", needs.kept_bytes + needs.factor_bytes);
-  else if (needs.kept_bytes > 0)
-    add("kept", "workspace", needs.kept_bytes);
+  if (const std::int64_t kept = needs.kept_bytes + (keeps_factors ? needs.factor_bytes : 0); kept > 0)
+    add("kept", keeps_factors ? "activations" : "workspace", kept);
 
   // Generation: one token of each sequence at a time.
   const std::int64_t sequences = request.sequences;
@@ -177,26 +173,39 @@ std::int64_t MemoryPlan::decode_input_bytes() const {
   return round_up((request.sequences + 1) * static_cast<std::int64_t>(sizeof(std::int32_t)));
 }
 
+namespace {
+
+// kept_bytes(extent) without factors, and what they add.
+template <typename KeptBytes>
+void set_kept(BackendNeeds* needs, Extent extent, const KeptBytes& kept_bytes) {
+  needs->kept_bytes = static_cast<std::int64_t>(kept_bytes(extent));
+  extent.keep_factors = true;
+  needs->factor_bytes = static_cast<std::int64_t>(kept_bytes(extent)) - needs->kept_bytes;
+}
+
+}  // namespace
+
 NeedsOfBatch backend_needs(const ModelShape& shape, const Ops& ops) {
   return [&shape, &ops](std::int64_t batch) {
-    Extent extent = extent_of(shape, batch);
-    const auto kept = static_cast<std::int64_t>(ops.kept_bytes(extent));
-    extent.keep_factors = true;
-    return BackendNeeds{static_cast<std::int64_t>(ops.act_bytes()),
-                        static_cast<std::int64_t>(ops.scratch_bytes(extent)),
-                        ops.grad_norm_partials(shape.arena_size), kept,
-                        static_cast<std::int64_t>(ops.kept_bytes(extent)) - kept};
+    const Extent extent = extent_of(shape, batch);
+    BackendNeeds needs;
+    needs.act_bytes = static_cast<std::int64_t>(ops.act_bytes());
+    needs.scratch_bytes = static_cast<std::int64_t>(ops.scratch_bytes(extent));
+    needs.grad_norm_partials = ops.grad_norm_partials(shape.arena_size);
+    set_kept(&needs, extent, [&ops](const Extent& e) { return ops.kept_bytes(e); });
+    return needs;
   };
 }
 
 NeedsOfBatch cuda_needs(const ModelShape& shape, Precision precision) {
   return [&shape, precision](std::int64_t batch) {
-    Extent extent = extent_of(shape, batch);
-    const std::int64_t kept = cuda::kept_bytes_by_rule(extent, precision);
-    extent.keep_factors = true;
-    return BackendNeeds{cuda::activation_bytes(precision), cuda::scratch_bytes_by_rule(extent, precision),
-                        cuda::grad_norm_partials_by_rule(shape.arena_size), kept,
-                        cuda::kept_bytes_by_rule(extent, precision) - kept};
+    const Extent extent = extent_of(shape, batch);
+    BackendNeeds needs;
+    needs.act_bytes = cuda::activation_bytes(precision);
+    needs.scratch_bytes = cuda::scratch_bytes_by_rule(extent, precision);
+    needs.grad_norm_partials = cuda::grad_norm_partials_by_rule(shape.arena_size);
+    set_kept(&needs, extent, [precision](const Extent& e) { return cuda::kept_bytes_by_rule(e, precision); });
+    return needs;
   };
 }
 

@@ -85,6 +85,11 @@ class MemoryPlan {
 
   const PlanEntry& entry(const std::string& name) const;
   std::int64_t group_bytes(const std::string& group) const;
+  /// These stand once for all layers, under index 0, instead of once a layer: what serves one layer at a
+  /// time.
+  bool shares_norms() const { return keeps_factors || request.recompute >= Recompute::kCheap; }
+  bool shares_gelu() const { return keeps_factors || request.recompute >= Recompute::kGelu; }
+  bool shares_layers() const { return request.recompute == Recompute::kLayer; }  ///< and all the others
   /// The front of the transfer buffer, for the ids and the position that decoding reads; logits stand behind.
   std::int64_t decode_input_bytes() const;
 

@@ -140,8 +140,8 @@ Fp8Ops::CastMemory Fp8Ops::scratch_for(std::int64_t factors) {
   return {begin + kGemmWorkspaceBytes, bytes};
 }
 
-void Fp8Ops::cast(Factor& plain, Factor& transposed, const act_t* x, const Absmax* absmax, std::int64_t rows,
-                  std::int64_t cols, bool gelu) {
+void Fp8Ops::cast(Factor& plain, const Factor& transposed, const act_t* x, const Absmax* absmax,
+                  std::int64_t rows, std::int64_t cols, bool gelu) {
   if (transposed.values != nullptr) plain.inverse_scale = transposed.inverse_scale;
   const Fp8Out out{plain.values, transposed.values, plain.inverse_scale};
   (gelu ? cast_gelu_to_fp8 : cast_to_fp8)(out, numbers(x), absmax, saturated_, rows, cols, stream_);
@@ -149,14 +149,16 @@ void Fp8Ops::cast(Factor& plain, Factor& transposed, const act_t* x, const Absma
 
 Fp8Ops::Factor Fp8Ops::cast_transposed(CastMemory& memory, const act_t* x, const Absmax* absmax,
                                        std::int64_t rows, std::int64_t cols) {
-  Factor none, transposed = memory.take(rows * cols);
+  Factor none;
+  const Factor transposed = memory.take(rows * cols);
   cast(none, transposed, x, absmax, rows, cols);
   return transposed;
 }
 
 std::pair<Fp8Ops::Factor, Fp8Ops::Factor> Fp8Ops::cast_gradient(CastMemory& memory, const act_t* dy,
                                                                 std::int64_t rows, std::int64_t n) {
-  Factor plain = memory.take(rows * n), transposed = memory.take(rows * n);
+  Factor plain = memory.take(rows * n);
+  const Factor transposed = memory.take(rows * n);
   cast(plain, transposed, dy, absmax_in(dy, rows * n), rows, n);
   return {plain, transposed};
 }

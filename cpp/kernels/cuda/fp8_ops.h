@@ -111,7 +111,7 @@ class Fp8Ops final : public CudaOps<__nv_bfloat16> {
   CastMemory scratch_for(std::int64_t factors);
   /// x [rows, cols], or gelu of it, cast to plain, transposed or both, those that have memory; both then
   /// share a scale, that of `transposed`.
-  void cast(Factor& plain, Factor& transposed, const act_t* x, const Absmax* absmax, std::int64_t rows,
+  void cast(Factor& plain, const Factor& transposed, const act_t* x, const Absmax* absmax, std::int64_t rows,
             std::int64_t cols, bool gelu = false);
   Factor cast_transposed(CastMemory& memory, const act_t* x, const Absmax* absmax, std::int64_t rows,
                          std::int64_t cols);

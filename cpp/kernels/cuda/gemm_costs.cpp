@@ -80,7 +80,7 @@ std::optional<GemmConfiguration> better_configuration(GemmCosts costs, std::int6
                                                       std::int64_t k, int multiprocessors,
                                                       std::uint32_t library_tile,
                                                       std::int32_t library_split) {
-  // Short sums with an addend are faster than the library's choice alone, and slower within a step.
+  // Timed alone, short sums with an addend gain; within a step they lose (docs/PERFORMANCE.md).
   constexpr std::int64_t kShortSum = 1024;
   if ((costs == GemmCosts::kForwardAdd || costs == GemmCosts::kForwardAdd8) && k < kShortSum)
     return std::nullopt;
